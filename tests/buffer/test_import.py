@@ -1,13 +1,9 @@
 """redis-py is imported when it is first needed, by any thread."""
 
-import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-import notifications_counter
 
 pytestmark = pytest.mark.once
 
@@ -63,13 +59,3 @@ sys.exit(len(done) != 2)
 def test_two_threads_need_it_at_once(needs, child_environment):
     """Python breaks circles of locks by an error."""
     subprocess.run([sys.executable, "-c", PROGRAM, *needs], env=child_environment, check=True)
-
-
-def test_it_is_imported_in_one_way():
-    """A cluster's module is named in the settings of its cache."""
-    files = [
-        file.name
-        for file in Path(notifications_counter.__file__).parent.rglob("*.py")
-        if re.search(r"^\s*(from|import) redis\b", file.read_text(), re.MULTILINE)
-    ]
-    assert sorted(files) == ["cluster.py", "redis.py"]

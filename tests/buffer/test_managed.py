@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.once, pytest.mark.slow]
 PARTS = [
     "tests/test_reader.py",
     "tests/test_events.py",
-    "tests/maintenance/test_flush.py",
-    "tests/maintenance/test_recovery.py",
+    "tests/upkeep/test_flush.py",
+    "tests/upkeep/test_heal.py",
     "tests/timeseries/test_counting.py",
 ]
 

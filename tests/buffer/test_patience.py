@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from functools import partial
 
 import pytest
-import redis
 from django.db import transaction
 
 from notifications_counter.buffer.client import Client
@@ -112,17 +111,6 @@ def test_a_confirmation_has_a_limit_too(use, relay, alice):
     assert_heals(alice)
 
 
-def test_a_write_that_tries_again_waits_no_longer_than_a_read(use, relay, alice):
-    client = use()
-    unread.heal()
-    notify(alice)
-    client.breaker.trip(redis.ConnectionError("a moment of weakness"))
-    client.breaker.retry_at = 0.0
-    with entries(READ_TIMEOUT=0.2, WRITE_TIMEOUT=NEVER), relay.slow():
-        Notification.objects.create(user=alice, title="x")  # hangs otherwise
-    assert RecountRequest.objects.count() == 1
-
-
 def test_less_than_the_limit_is_no_outage_and_the_flusher_has_none(use, relay, alice, bob):
     client = use()
     unread.heal()
@@ -174,10 +162,10 @@ def test_patience_that_is_used_up_is_no_outage(use, alice):
     with Patience(60):
         current.get()().spend(1000)
         with pytest.raises(BufferUnavailable, match="too long"):
-            buffer().upkeep.status()
+            buffer().status()
         assert client.breaker.down_since is None
         assert_reads(alice)  # each read has patience of its own
-    assert buffer().upkeep.status().ready
+    assert buffer().status().ready
 
 
 def test_the_shorter_of_two_limits_counts():

@@ -164,14 +164,6 @@ def test_each_call_has_its_own_outcome(house, wire):
     assert "WRONGTYPE" in str(outcomes[open_issues])
 
 
-def test_replies_that_nobody_waited_for(house, wire):
-    pipeline = Pipeline(client_of("default"), [buffer().announce_call("part", owners_as_json([str(house.pk)]))])
-    pipeline.send()
-    pipeline.close()
-    assert isinstance(pipeline.outcomes()[0], BufferUnavailable)
-    assert open_issues.count(house) == 1  # over another connection
-
-
 def test_a_script_call_is_packed_like_any_other_command(house):
     for owners in (["7"], ["é", "7"]):
         call = buffer(open_issues).announce_call("part", owners_as_json(owners))

@@ -18,7 +18,6 @@ unseen_by_app = Counter(
     condition=Q(last_seen__isnull=True),
     totals="composite_owners.AppCount",
     field="unseen_count",
-    batch_field="unseen_batch",
 )
 
 unread_by_app = Counter(
@@ -56,7 +55,6 @@ points = Counter(
     sum="weighted",  # a generated column
     totals="composite_owners.VoteCount",
     field="points",
-    batch_field="points_batch",
 )
 
 COUNTERS = (alerts, unseen_by_app, unread_by_app, conversations, votes, points)

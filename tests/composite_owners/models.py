@@ -65,7 +65,6 @@ class AppCount(BaseCount):
     user = key()
     app_name = app_name()
     unseen_count = models.IntegerField(default=0)
-    unseen_batch = models.BigIntegerField(default=0)
     unread_count = models.IntegerField(default=0)
 
     class Meta:
@@ -147,4 +146,3 @@ class VoteCount(BaseCount):
     stars = models.SmallIntegerField()
     vote_count = models.IntegerField(default=0)
     points = models.BigIntegerField(default=0)
-    points_batch = models.BigIntegerField(default=0)

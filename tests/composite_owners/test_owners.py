@@ -3,9 +3,8 @@
 import pytest
 from django.core.exceptions import ValidationError
 
-from notifications_counter.maintenance import recount
-from notifications_counter.maintenance.orphans import remove_orphans
-from tests.support import buffer, truth, unheard
+from notifications_counter.upkeep import walk
+from tests.support import buffer, doubted, truth, unheard
 
 from .counters import alerts, unread_by_app, unseen_by_app, votes
 from .models import Alert, AlertCount, AppCount, CourseNotification, Organization, Vote, VoteCount
@@ -40,9 +39,6 @@ def test_an_owner_key_stands_for_one_owner_and_comes_back(alice):
 def test_what_is_no_owner_key_is_rejected(owner_key):
     with pytest.raises(ValidationError):
         votes.decode(owner_key)
-    with pytest.raises(ValidationError):
-        votes.decode_joined(f"[1,\t1,\t1],\t{owner_key}")
-    assert votes.decode_joined("[1,\t1,\t1],\t[1,\t2,\t3]") == [[1, 1], [1, 2], [1, 3]]
 
 
 def test_what_is_no_owner_key_does_not_hold_up_the_others(redis_client):
@@ -51,9 +47,9 @@ def test_what_is_no_owner_key_does_not_hold_up_the_others(redis_client):
     strange = {"[2,1,1]": 5, "[2,\t1,\t1],\t[2,\t1,\t2]": 7, "x": 1, "[3,\t1,\t1": 2, "1]": 2}
     redis_client.zadd(buffer(votes).keys.pending, strange)
     result = votes.flush()
-    assert (result.owners, result.rejected) == (2, len(strange))
+    assert (result.owners, result.aside) == (2, len(strange))
     assert sorted(VoteCount.objects.values_list("shop", "vote_count")) == [(1, 2), (2, 1)]
-    redis_client.delete(buffer(votes).keys.rejected)
+    redis_client.delete(buffer(votes).keys.aside)
     assert_stored(votes)
 
 
@@ -64,11 +60,10 @@ def test_what_is_no_owner_is_an_error(owner):
 
 
 def test_a_number_that_its_column_cannot_hold_is_an_owner_without_rows():
-    """If the database refuses to write such a row, its owner has begun, and is recounted."""
+    """If the database refuses to write such a row, its owner has begun, and is in doubt."""
     owner = (1, 1, 70_000)
-    buffer(votes).mark_dirty([str(votes.key(owner))])
-    votes.heal()
-    assert buffer(votes).upkeep.status().dirty == 0
+    votes.doubt([str(votes.key(owner))])
+    assert votes.flush().aside == 0
     assert votes.counts([owner, (2**40, 1, 1)]) == {owner: 0, (2**40, 1, 1): 0}
     assert_stored(votes)
 
@@ -104,20 +99,19 @@ def test_counters_of_one_table_of_totals_are_flushed_apart(alice):
 
 def test_everyone_is_recounted_in_pages(monkeypatch):
     """Whatever is wrong: a total, a missing total, rows without one."""
-    monkeypatch.setattr(recount, "PAGE", 3)
-    monkeypatch.setattr(recount, "LARGE_PAGE", 3)
+    monkeypatch.setattr(walk, "PAGE", 3)
     for shop in range(4):
         for item in range(4):
             vote(shop, item, number=2)
     votes.flush()
     unheard(VoteCount.objects.filter(shop=1).update, vote_count=7)
-    unheard(VoteCount.objects.filter(shop=2).delete)
+    unheard(VoteCount.objects.filter(shop=2)._raw_delete, "default")
     unheard(Vote.objects.filter(shop=3, item__gt=1).delete)
     unheard(vote, 9)
     found = []
     result = votes.recount(report=found.append)
-    assert result.checked >= 17
-    assert {tuple(correction.owner) for correction in found} == {
+    assert (result.owners, result.wrong) == (17, 11)
+    assert {tuple(difference.owner) for difference in found} == {
         *((shop, item, 1) for shop in (1, 2) for item in range(4)), (3, 2, 1), (3, 3, 1), (9, 1, 1)
     }  # fmt: skip
     assert_stored(votes)
@@ -130,10 +124,10 @@ def test_a_total_that_others_write_is_recounted():
     VoteCount.objects.filter(shop=1).update(vote_count=5)
     VoteCount.objects.get(shop=2).delete()
     VoteCount.objects.create(shop=3, item=3, stars=3, vote_count=9)
-    assert [shard.status.dirty for shard in votes.status()] == [3]
+    assert len(doubted(votes)) == 3
     assert_stored(votes)
     VoteCount.objects.filter(shop=1).update(shop=8)
-    assert [shard.status.dirty for shard in votes.status()] == [2]
+    assert len(doubted(votes)) == 2
     assert_stored(votes)
 
 
@@ -147,11 +141,13 @@ def test_totals_of_deleted_owners_are_removed(alice, bob):
     Alert.objects.all().delete()
     bob.delete()
     alerts.flush()
-    alerts.heal()
-    assert remove_orphans(alerts) == 4
+    alerts.recount()
     assert set(AlertCount.objects.values_list("organization", "recipient")) == {
         (organization.pk, alice.pk) for organization in organizations[1:]
     }
     vote(1)
+    votes.flush()
     Vote.objects.all().delete()
-    assert remove_orphans(votes) == 0
+    votes.flush()
+    votes.recount()
+    assert VoteCount.objects.exists()

@@ -28,13 +28,14 @@ from django.db.models.signals import post_migrate
 
 from notifications_counter.checks.counters import KEY_FIELDS, _hidden_changes, _mistakes_of_columns
 from notifications_counter.counters import Counter
+from notifications_counter.databases.identity import look_up_after_migrate
 from notifications_counter.declaration import Declaration, declarations
 from notifications_counter.declaration.owners import target_of
-from notifications_counter.maintenance.entering import enter_after_migrate
 from notifications_counter.models.fields import is_converted_by_django
-from notifications_counter.writes import delete, door, insert, totals, update
-from notifications_counter.writes.change import Change
-from notifications_counter.writes.delete import Delete
+from notifications_counter.writes import door
+from notifications_counter.writes.ledger import Ledger
+from notifications_counter.writes.statements import Delete
+from notifications_counter.writes.transaction import Change
 from notifications_counter.writes.update import Update
 
 from .shim import Result, report
@@ -50,7 +51,7 @@ def install() -> None:
     if door._count is count:
         hide_the_app()
         door._count = compare
-        wrap_writes(noting)
+        Ledger.write = noting(Ledger.write)  # type: ignore[method-assign]
         if os.environ.get("SUITE_MUTANT"):
             plant_bugs()
     declared = {counter.source_label for counter in declarations()}
@@ -71,7 +72,7 @@ def hide_the_app() -> None:
     models["notification"]._meta.get_field(
         "user"
     ).remote_field.on_delete = DO_NOTHING  # no query when a user is deleted
-    post_migrate.disconnect(enter_after_migrate, sender=apps.get_app_config(OURS))
+    post_migrate.disconnect(look_up_after_migrate, sender=apps.get_app_config(OURS))
 
 
 # ------------------------------------------------------------------ counters
@@ -137,22 +138,16 @@ under_way: list[list[tuple[Any, ...]]] = []
 anyone's count may have changed. A statement may execute others, for the tables of its parents."""
 
 
-def wrap_writes(wrapper: Callable[[Any], Any]) -> None:
-    """Wrap the function that executes counted statements."""
-    for module in (delete, door, insert, totals, update):
-        module.write = wrapper(module.write)  # type: ignore[attr-defined]
-
-
 def noting(write: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(write)
-    def note(connection: Any, owners: Any, statement: Callable[[], tuple[Any, Change]]) -> Any:
+    def note(ledger: Ledger, owners: Any, statement: Callable[[], tuple[Any, Change]]) -> Any:
         def execute() -> tuple[Any, Change]:
             result, change = statement()
             for recorded in under_way:
                 recorded += [*change.deltas.items(), *((counter,) for counter in change.everyone_of)]
             return result, change
 
-        return write(connection, owners, execute)
+        return write(ledger, owners, execute)
 
     return note
 
@@ -230,14 +225,14 @@ def plant_bugs() -> None:
         return {owner_key: delta and 2 * delta for owner_key, delta in deltas.items()} if kind is Delete else deltas
 
     def erring(write: Callable[..., Any]) -> Callable[..., Any]:
-        def write_wrongly(connection: Any, owners: Any, statement: Any) -> Any:
+        def write_wrongly(ledger: Ledger, owners: Any, statement: Any) -> Any:
             def execute() -> tuple[Any, Change]:
                 result, change = statement()
                 kind = type(getattr(statement, "__self__", None))
                 return result, change._replace(deltas={c: wrong(kind, deltas) for c, deltas in change.deltas.items()})
 
-            return write(connection, owners, execute)
+            return write(ledger, owners, execute)
 
         return write_wrongly
 
-    wrap_writes(erring)
+    Ledger.write = erring(Ledger.write)  # type: ignore[method-assign]

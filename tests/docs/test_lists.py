@@ -1,13 +1,11 @@
 """The recipes for lists show the count of each owner, and ask Redis once."""
 
-import asyncio
 import re
 import sys
 from types import ModuleType
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync
 from django.contrib import admin
 from django.contrib.auth import get_user_model
 from django.test import override_settings
@@ -86,19 +84,6 @@ def test_a_serializer(users, rf):
         assert viewset.as_view({"get": "retrieve"})(rf.get("/"), pk=users[3].pk).data["unread"] == 3
     finally:
         viewset.pagination_class.default_limit = None
-
-
-def test_a_data_loader(users):
-    pytest.importorskip("aiodataloader")
-    loader = run("GraphQL")["UnreadLoader"]
-
-    async def resolve() -> list[int]:
-        mine = loader()
-        return await asyncio.gather(*(mine.load(user.pk) for user in users))
-
-    with sent() as commands:
-        assert async_to_sync(resolve)() == [0, 1, 2, 3]
-    assert commands == ["MGET"]
 
 
 def test_a_leaderboard(users):

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from notifications_counter.maintenance.history import MESSAGES
+from notifications_counter.upkeep.history import MESSAGES
 from tests.docs.test_docs import first_cells, page, section
 from tests.source import trees
 

@@ -92,5 +92,5 @@ def test_what_the_signal_says(alice, unreachable_redis):
             unread.count(alice)
     finally:
         redis_called.disconnect(note)
-    assert (calls[0]["name"], calls[0]["cache"], calls[0]["error"] is None) == ("enter", "default", False)
+    assert (calls[0]["name"], calls[0]["cache"], calls[0]["error"] is None) == ("MGET", "default", False)
     assert calls[0]["started"] <= calls[0]["ended"]

@@ -4,6 +4,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,25 +25,19 @@ def users() -> list[Any]:
 
 
 class Traffic:
-    """A writer, two readers and a recounter in threads, until the end of the block.
-
-    Nobody recounts ``untouched``: what their counts are in the end, the flushers alone have done.
-    """
+    """A writer and two readers in threads, until the end of the block."""
 
     def __init__(self, users: list[Any]):
         self.history = History()
         self.users = users
-        self.recounted, self.untouched = users[:3], users[3:]
         self.ended = threading.Event()
         self.failed: list[BaseException] = []
         chance = [random.Random(random.random()) for _ in range(3)]
         writer, *readers = Writer("writer", users, chance[0]), Reader(users, chance[1]), Reader(users, chance[2])
-        self.threads = [threading.Thread(target=self._repeat, args=(lambda: self.history.write(writer),))]
-        self.threads += [threading.Thread(target=self._repeat, args=(self._reading(r),)) for r in readers]
-        self.threads.append(threading.Thread(target=self._repeat, args=(lambda: unread.recount(self.recounted),)))
-
-    def _reading(self, reader: Reader) -> Callable[[], None]:
-        return lambda: self.history.read(reader)
+        self.threads = [threading.Thread(target=self._repeat, args=(partial(self.history.write, writer),))]
+        self.threads += [
+            threading.Thread(target=self._repeat, args=(partial(self.history.read, reader),)) for reader in readers
+        ]
 
     def _repeat(self, act: Callable[[], Any]) -> None:
         try:

@@ -1,7 +1,7 @@
 """A flusher that stops at a step: ``python -m tests.faults.flusher [STEP [TIMES]]``, in ``child_environment``.
 
 It says that it is ready. If it has a step, it waits for a line on stdin before it starts. Then it heals and flushes
-without end. When it comes to the step, like "before finish", for the TIMES-th time, it says so and waits for a line;
+without end. When it comes to the step, like "before drop", for the TIMES-th time, it says so and waits for a line;
 then it ends its run and exits. Without a step it goes on until a line comes.
 """
 

@@ -10,7 +10,7 @@ Call = tuple[str, Any, str]
 
 
 class Moments:
-    """Calls ``reached`` with the name of each moment, like "before finish", that this process comes to."""
+    """Calls ``reached`` with the name of each moment, like "before drop", that this process comes to."""
 
     def __init__(self, calls: list[Call], reached: Callable[[str], None]):
         self.names = [f"{when} {name}" for name in dict.fromkeys(name for name, *_ in calls) for when in WHEN]
@@ -54,39 +54,37 @@ def of_a_flush() -> list[Call]:
     """ "transaction" is that of one chunk, "statement" the one in it: so after it, and before the commit."""
     from django.db import connection
 
-    from notifications_counter.buffer.upkeep import Upkeep
-    from notifications_counter.maintenance.flush import Flusher
+    from notifications_counter.buffer import Buffer
     from notifications_counter.sql import dialect
+    from notifications_counter.upkeep.flush import Flusher
 
     return [
-        ("cut", Upkeep, "cut"),
-        ("fetch", Upkeep, "fetch"),
-        ("fetch", Upkeep, "fetch_joined"),
-        ("transaction", Flusher, "_apply"),
-        ("statement", dialect(connection.vendor), "apply"),
-        ("finish", Upkeep, "finish"),
+        ("cut", Buffer, "cut"),
+        ("fetch", Buffer, "fetch"),
+        ("transaction", Flusher, "_store"),
+        ("statement", dialect(connection.vendor), "store"),
+        ("drop", Buffer, "drop"),
     ]
 
 
 def of_healing() -> list[Call]:
-    """A recount is look, count, fix; "epoch" and all that follows belong to a recovery."""
+    """ "generation" is the transaction in which one begins, if Redis has lost something, and "recover" what it asks of
+    Redis. A walk is claim, compare, release, and a recount only compares."""
     from notifications_counter.buffer import Buffer
-    from notifications_counter.buffer.upkeep import Upkeep
-    from notifications_counter.maintenance import epochs, healing
-    from notifications_counter.reader import Reader
+    from notifications_counter.upkeep import heal
+    from notifications_counter.upkeep.walk import Walker
 
     return [
-        ("look", Buffer, "snapshot"),
-        ("look", Buffer, "take_leases"),
-        ("look", Buffer, "end_leases"),
-        ("count", Reader, "count_rows"),
-        ("fix", Buffer, "fix"),
-        ("ground", Upkeep, "ground"),
-        ("ground", Upkeep, "drop"),
-        ("epoch", healing, "start_epoch"),
-        ("epoch", epochs, "start_epoch"),
-        ("recover", Upkeep, "recover"),
-        ("complete", Upkeep, "complete"),
+        ("doubt", Buffer, "doubt"),
+        ("doubt", Buffer, "forget"),
+        ("ground", Buffer, "ground"),
+        ("ground", Buffer, "drop_intent"),
+        ("generation", heal, "begin_generation"),
+        ("recover", Buffer, "begin_generation"),
+        ("claim", Walker, "_claim"),
+        ("compare", Walker, "compare"),
+        ("compare", Walker, "compare_stored"),
+        ("release", Walker, "_release"),
     ]
 
 
@@ -114,9 +112,7 @@ def of_a_read() -> list[Call]:
     return [
         ("get", Buffer, "total"),
         ("get", reader, "totals_of"),
-        ("look", Buffer, "snapshot"),
-        ("look", Buffer, "take_leases"),
-        ("look", Buffer, "end_leases"),
-        ("count", Reader, "count_rows"),
+        ("look", Buffer, "look"),
+        ("count", Reader, "rows"),
         ("keep", Buffer, "keep"),
     ]

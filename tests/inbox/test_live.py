@@ -134,7 +134,7 @@ def heard(listen) -> Callable[..., Events]:
 
 
 def publishes(counter: Counter = unread) -> bool:
-    return all(b.client.call(b.keys.state, "HEXISTS", b.keys.state, "live_until") for b in counter.buffers)
+    return all(b.client.call(b.keys.listeners, "EXISTS", b.keys.listeners) for b in counter.buffers)
 
 
 def listeners(client: redis.Redis) -> int:
@@ -539,8 +539,8 @@ def test_redis_does_not_answer(server, heard, monkeypatch, alice, settings, capl
 def test_what_was_missed_is_read_anyway(heard, monkeypatch, redis_client, alice):
     monkeypatch.setattr(live_module, "REREAD", 0.2)
     events = heard(alice)
-    keys = unread.buffers[0].keys
-    redis_client.set(keys.total(redis_client.get(keys.ready).decode(), str(alice.pk)), 5)  # without a word
+    buffer = unread.buffers[0]
+    redis_client.set(buffer.keys.total(buffer.status().generation, str(alice.pk)), 5)  # without a word
     assert events.next_count() == 5
 
 
@@ -561,7 +561,7 @@ def test_options_of_connections(server, heard, monkeypatch, settings, caplog, al
     events = heard(alice)
     buffer = unread.buffers[0]
     for count in range(1, 4):
-        buffer.client.call(buffer.keys.state, "HDEL", buffer.keys.state, "live_until")
+        buffer.client.call(buffer.keys.listeners, "DEL", buffer.keys.listeners)
         wait_until(publishes)
         Notification.objects.create(user=alice, title="x")
         assert events.next_count() == count
@@ -643,7 +643,7 @@ def test_what_is_published(messages, alice, bob):
     assert messages() == [str(alice.pk)]
     Notification.objects.filter(user=alice).mark_as_read()  # changes nothing
     assert messages() is None
-    unread.buffers[0].mark_dirty([str(bob.pk)])
+    unread.buffers[0].doubt([str(bob.pk)])
     assert messages() == [str(bob.pk)]
     unread.recount([alice, bob])  # corrects nothing
     assert messages() is None

@@ -16,13 +16,12 @@ from django.utils.translation import override
 
 from notifications_counter.buffer.client import client_of
 from notifications_counter.counters import all_counters, unread
-from notifications_counter.maintenance.audit import AuditProgress
-from notifications_counter.maintenance.history import history
-from notifications_counter.maintenance.shard_rows import shard_rows
-from notifications_counter.maintenance.verification import Verification
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.display import duration, grouped, moment
 from notifications_counter.timeseries import update_counters
+from notifications_counter.upkeep.history import history
+from notifications_counter.upkeep.shards import shard_rows
+from notifications_counter.upkeep.state import FULL_SPEED, WalkState
 from tests.support import entries, messages, notify, redis_out_of_reach, sent, unheard
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -80,13 +79,12 @@ def test_all_is_well_since_the_last_trouble_on_record(admin_client, url, few_hea
     assert says(history.latest(1, "recovered")[0]["timestamp"])
     history.trim_events(max_length=0)
     assert health(admin_client.get(url)) == "All is well."
-    history.record_event({"type": "recount", "counter": "unread", "checked": 1, "corrected": 1})
+    history.record_event({"type": "recount", "counter": "unread", "owners": 1, "wrong": 1})
     assert health(admin_client.get(url)) == "All is well."
-    for hours, type in enumerate(("recovered", "rejected")):
+    for hours, type in enumerate(("recovered", "aside")):
         history.record_event({"type": type, "counter": "unread", "timestamp": at + 3600 * hours})
         assert says(at + 3600 * hours)
-    about = Verification(last_wrong=1, mismatched=1, mismatched_at=at + 7200)
-    shard_rows(unread).update(verified=str(about))
+    shard_rows(unread).update(walk=str(WalkState(wrong=1, wrong_at=at + 7200)))
     assert says(at + 7200)
     client_of("default").troubles.note("Connection refused")
     assert not says(at + 7200)
@@ -97,20 +95,20 @@ def test_all_is_well_since_the_last_trouble_on_record(admin_client, url, few_hea
 def test_something_is_wrong_since_the_oldest_of_it_began(admin_client, url, few_healed, redis_client):
     at = (int(time.time()) // 3600 - 24) * 3600 + 1800
     history.trim_events(max_length=0)
-    unread.buffers[0].upkeep.reject({"\0": "1"})
-    assert health(admin_client.get(url)).startswith("Something is wrong. unread: 1 change")
-    redis_client.hset(unread.buffers[0].keys.state, "waiting_since", at)
+    unread.buffers[0].set_aside({"\0": "1"})
+    assert health(admin_client.get(url)).startswith("Something is wrong. unread: The count of 1 owner")
+    redis_client.hset(unread.buffers[0].keys.state, "cut_at", at)
     redis_client.zadd(unread.buffers[0].keys.pending, {"7": 1})
     assert health(admin_client.get(url)).startswith(f"Something has been wrong{since(at)}")
 
 
 def test_what_is_wrong_is_on_top(admin_client, url, few_healed):
-    unread.buffers[0].upkeep.reject({"\0": "1"})
+    unread.buffers[0].set_aside({"\0": "1"})
     for i in range(11):
         unread.buffers[0].announce(f"part {i}", ["7"])
     with entries(HEAL_AFTER=0):
         response = admin_client.get(url)
-    assert "1 change could not be stored" in health(response)
+    assert "The count of 1 owner could not be stored" in health(response)
     assert "11 intents have been in flight" in health(response)
     assert numbers(response)["In flight"] == "11 11 overdue"
     assert numbers(response)["Set aside"] == "1"
@@ -126,18 +124,18 @@ def test_one_counter_is_shown_with_its_charts(admin_client, url, few_healed):
 
     assert shown() == shown(counter="nothing") == first
     assert shown(counter=others[0]) == others[0]
-    all_counters()[1].buffers[0].upkeep.reject({"\0": "1"})
+    all_counters()[1].buffers[0].set_aside({"\0": "1"})
     assert shown() == others[0]
     assert shown(counter=first) == first
 
 
-def test_a_recovery_shows_how_far_it_has_come(admin_client, url, few_healed, make_user):
-    unread.invalidate()
+def test_a_recovery_shows_how_far_it_has_come(admin_client, url, few_healed, redis_client):
+    redis_client.delete(unread.buffers[0].keys.state)
     response = admin_client.get(url)
     assert health(response).startswith("Something is wrong. unread: Redis is new, or has lost data.")
     assert numbers(response)["State"] == "to be recovered"
-    audit = AuditProgress("owner:7", at=unread.buffers[0].upkeep.status().now)
-    shard_rows(unread).update(audited=str(audit))
+    unread.heal()
+    shard_rows(unread).update(walk=str(WalkState(FULL_SPEED, "7")))
     assert numbers(admin_client.get(url))["State"] == "recovering, up to owner 7"
 
 
@@ -147,29 +145,29 @@ def test_the_numbers_of_a_busy_counter(admin_client, url, few_healed, make_user)
         notify(user)
     call_command("flush_counters", verbosity=0)
     Notification.objects.bulk_create(Notification(user=user, title="waits") for user in users[:2])
-    history.record_event({"type": "rejected", "counter": "unread", "member": "\0" * 1000, "delta": "1"})
-    history.record_event({"type": "recount", "counter": "unread", "checked": 12345, "corrected": 1})
+    history.record_event({"type": "aside", "counter": "unread", "owner": "\0" * 1000, "reason": "full"})
+    history.record_event({"type": "recount", "counter": "unread", "owners": 12345, "wrong": 1})
     response = admin_client.get(url)
     shown = numbers(response)
     assert (shown["State"], shown["Waiting"], shown["In flight"], shown["Set aside"]) == ("in order", "2", "0", "0")
     assert re.fullmatch(r"\d+ m?s ago", shown["Last flush"])
     page = said(response.content.decode())
-    assert "Recovery complete shard 0, epoch 1" in page
-    assert "…, change 1" in page
-    assert "12,345 checked, 1 corrected" in page
+    assert "Recovery complete stored totals are up to date" in page
+    assert "…: full" in page
+    assert "12,345 compared, 1 wrong" in page
     assert "noeviction" in page
     assert re.search(r"(Redis|Valkey) \d+\.\d+", page)
 
 
 def test_a_wrong_count_that_the_flusher_found(admin_client, url, few_healed):
     assert numbers(admin_client.get(url))["Wrong counts"] == "0"
-    shard_rows(unread).update(verified=str(Verification(mismatched=2, mismatched_at=time.time())))
+    shard_rows(unread).update(walk=str(WalkState(wrong=2, wrong_at=time.time())))
     examples = "7: 1 instead of 2, 8: 0 instead of 1"
     history.record_event({"type": "mismatched", "counter": "unread", "wrong": 2, "examples": examples})
     response = admin_client.get(url)
     assert numbers(response)["Wrong counts"] == "2"
     assert "flush_counters found a wrong count" in health(response)
-    assert f"unread Corrected 2 wrong: {examples}" in said(response.content.decode())
+    assert f"unread Wrong counts 2 wrong: {examples}" in said(response.content.decode())
 
 
 def test_without_redis_the_page_says_so(admin_client, url, unreachable_redis, make_user):
@@ -181,18 +179,18 @@ def test_without_redis_the_page_says_so(admin_client, url, unreachable_redis, ma
 
 
 def test_a_redis_that_may_evict_is_a_problem(admin_client, url, few_healed, monkeypatch):
-    info = unread.buffers[0].upkeep.info()
+    info = unread.buffers[0].info()
     monkeypatch.setattr(
-        "notifications_counter.buffer.upkeep.Upkeep.info",
+        "notifications_counter.buffer.Buffer.info",
         lambda self: info | {"maxmemory_policy": "allkeys-lru", "maxmemory": "1000000"},
     )
     assert "maxmemory-policy is allkeys-lru" in health(admin_client.get(url))
 
 
 def test_a_server_may_leave_numbers_out_of_its_info(admin_client, url, few_healed, monkeypatch):
-    info = unread.buffers[0].upkeep.info()
+    info = unread.buffers[0].info()
     for left in ({name: info[name] for name in ("run_id", "master_replid", "used_memory")}, {"role": "master"}):
-        monkeypatch.setattr("notifications_counter.buffer.upkeep.Upkeep.info", lambda self, left=left: left)
+        monkeypatch.setattr("notifications_counter.buffer.Buffer.info", lambda self, left=left: left)
         assert admin_client.get(url).status_code == 200
 
 
@@ -319,16 +317,16 @@ def test_flush(admin_client, url, few_healed, make_user):
 
 def test_a_recount_ends_before_the_web_server_loses_patience(admin_client, url, few_healed, make_user, monkeypatch):
     monkeypatch.setattr("notifications_counter.admin.base.TIME_LIMIT", 0)
-    monkeypatch.setattr("notifications_counter.maintenance.recount.PAGE", 1)
+    monkeypatch.setattr("notifications_counter.upkeep.walk.PAGE", 1)
     for _ in range(3):
         notify(make_user())
     unheard(UserNotificationsCount.objects.update, unread_count=7)
     response = admin_client.post(url, {"recount": "", "counter": "unread"}, follow=True)
-    assert messages(response)[0] == "Counter unread: 1 owner was recounted, 1 corrected."
+    assert messages(response)[0] == "Counter unread: 1 owner was compared with the rows, 1 wrong."
     assert "Run it again to continue" in messages(response)[1]
     monkeypatch.undo()
     response = admin_client.post(url, {"recount": "", "counter": "unread"}, follow=True)
-    assert messages(response) == ["Counter unread: 2 owners were recounted, 2 corrected."]
+    assert messages(response) == ["Counter unread: 2 owners were compared with the rows, 2 wrong."]
 
 
 @pytest.mark.parametrize("button", ["flush", "recount"])
@@ -337,7 +335,7 @@ def test_buttons_work_also_where_requests_are_transactions(admin_client, url, fe
     [message] = messages(admin_client.post(url, {button: "", "counter": "unread"}, follow=True))
     assert message in (
         "Counter unread: 0 owners were flushed.",
-        "Counter unread: 0 owners were recounted, 0 corrected.",
+        "Counter unread: 0 owners were compared with the rows, 0 wrong.",
     )
 
 

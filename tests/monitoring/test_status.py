@@ -20,14 +20,14 @@ from django.utils import timezone
 
 import servers
 from notifications_counter import tasks
+from notifications_counter.buffer.client import client_of
 from notifications_counter.counters import all_counters, unread, unseen
-from notifications_counter.maintenance.audit import AuditProgress
-from notifications_counter.maintenance.history import history
-from notifications_counter.maintenance.shard_rows import shard_rows
-from notifications_counter.maintenance.verification import Verification
 from notifications_counter.models import Notification, RecountRequest, UserNotificationsCount
 from notifications_counter.monitoring.status import look, look_at
-from tests.support import buffer, entries, notify, sent
+from notifications_counter.upkeep.history import history
+from notifications_counter.upkeep.shards import shard_rows
+from notifications_counter.upkeep.state import WalkState
+from tests.support import entries, notify, sent
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -40,7 +40,7 @@ def redis(*command):
 
 
 def ago(seconds: int) -> int:
-    return unread.buffers[0].upkeep.status().now - seconds
+    return unread.buffers[0].status().now - seconds
 
 
 def in_flight_since(seconds: int, part: str = "part", user: str = '7","began":1') -> None:
@@ -50,9 +50,9 @@ def in_flight_since(seconds: int, part: str = "part", user: str = '7","began":1'
     redis("HSET", "intents", part, re.sub(r'"began":\d+', f'"began":{ago(seconds)}', entry))
 
 
-def waiting_since(seconds: int, field: str = "waiting_since") -> None:
+def waiting_since(seconds: int) -> None:
     redis("ZADD", "pending", "NX", 1, "7")
-    redis("HSET", "state", field, ago(seconds))
+    redis("HSET", "state", "cut_at", ago(seconds))
 
 
 def requested_since(seconds: int) -> None:
@@ -159,7 +159,7 @@ def check(*arguments: str) -> tuple[str, str]:
 def test_check_says_a_sentence_for_each_thing_that_is_wrong(few_healed):
     for i in range(11):
         in_flight_since(90 + i, part=f"part {i}")
-    redis("HSET", "rejected", "nobody", "1")
+    redis("HSET", "aside", "nobody", "too large")
     waiting_since(1000)
     out, error = check()
     assert out == ""
@@ -167,21 +167,15 @@ def test_check_says_a_sentence_for_each_thing_that_is_wrong(few_healed):
         r"unread: The oldest change has waited for 16 min, more than 5 min: is flush_counters running, with the "
         r"current code\?",
         r"unread: 11 intents have been in flight for longer than HEAL_AFTER \(60 s\)\. .*",
-        r"unread: 1 change could not be stored, and is kept in `rejected`\. .* Then delete the key\.",
+        r"unread: The count of 1 owner could not be stored\. The log says why\. It is tried again once a day\.",
     ]
     for line, sentence in zip(error.splitlines(), sentences, strict=True):
         assert re.fullmatch(sentence, line)
 
 
-@pytest.mark.parametrize("what", ["waiting_since", "flushing_since", "dirty", "request"])
-def test_check_fails_when_something_waits_for_too_long(few_healed, what):
-    if what == "dirty":
-        buffer().mark_dirty(["7"])
-        redis("ZADD", "dirty", ago(200), "7")
-    elif what == "request":
-        requested_since(200)
-    else:
-        waiting_since(200, what)
+@pytest.mark.parametrize("wait", [waiting_since, requested_since])
+def test_check_fails_when_something_waits_for_too_long(few_healed, wait):
+    wait(200)
     assert check() == ("All is well. The oldest change has waited for 3 min.\n", "")
     assert re.match(r"unread: .* waited for 3 min, more than 100 s: is flush_", check("--max-age", "100")[1])
 
@@ -189,14 +183,14 @@ def test_check_fails_when_something_waits_for_too_long(few_healed, what):
 def test_check_says_once_what_all_counters_wait_for():
     names = ", ".join(counter.name for counter in all_counters())
     sentence = (
-        f"{names}: Redis is new, or has lost data. Until flush_counters has counted everyone, reads count rows, and if "
-        "Redis came back with older data, counts can be wrong. Is flush_counters running, with the same CACHES, "
+        f"{names}: Redis is new, or has lost data. Until flush_counters runs, reads count rows, and if Redis came back "
+        "with older data, counts can be wrong. Is flush_counters running, with the same CACHES, "
         "CACHE_ALIAS, KEY_PREFIX and SHARDS?"
     )
-    assert check()[1] == sentence
+    assert check()[1].startswith(f"{names}: The counter is new, or its declaration has changed. Rows are counted for ")
     for counter in all_counters():
         counter.heal()
-        counter.invalidate()
+    client_of("default").redis.delete(*(counter.buffers[0].keys.state for counter in all_counters()))
     assert check()[1] == sentence
 
 
@@ -206,7 +200,7 @@ def failing_flush(patch, error: Exception) -> None:
     def fail(*args: object) -> None:
         raise error
 
-    patch.setattr("notifications_counter.maintenance.flush.note_progress", fail)
+    patch.setattr("notifications_counter.upkeep.flush.Flusher._store", fail)
 
 
 @pytest.mark.parametrize(
@@ -262,7 +256,7 @@ def test_check_writes_json(few_healed):
     assert (seen["ok"], seen["problems"], seen["unreachable"]) == (True, [], [])
     assert list(seen["counters"]) == [counter.name for counter in all_counters()]
     assert seen["counters"]["unread"]["waiting"] == 1
-    redis("HSET", "rejected", "nobody", "1")
+    redis("HSET", "aside", "nobody", "too large")
     out, error = check("--json")
     seen = json.loads(out)
     [problem] = seen["problems"]
@@ -294,16 +288,14 @@ def test_check_writes_json_when_the_database_is_out_of_reach(child_environment):
     assert "Traceback" not in result.stderr
 
 
-def compared(hours: float, **found: int) -> None:
-    """Everyone was compared, in a pass that began so long ago."""
-    at = time.time() - 3600 * hours
-    about = Verification(last_began=at, last_ended=at, last_compared=4_102_311, verified=8_000_000, **found)
-    shard_rows(unread).update(verified=str(about))
+def mismatched(**wrong: float) -> None:
+    """Walks have found wrong counts."""
+    shard_rows(unread).update(walk=str(WalkState(**wrong)))
 
 
 @pytest.mark.parametrize("hours", [5, 30])
 def test_a_wrong_count_that_was_corrected_is_a_warning_for_a_day(few_healed, health, hours):
-    compared(1, mismatched=2, mismatched_at=time.time() - 3600 * hours - 60)
+    mismatched(wrong=2, wrong_at=time.time() - 3600 * hours - 60)
     is_shown = hours < 24
     out, error = check()
     assert error == ""
@@ -378,11 +370,11 @@ def scrape():
 def test_metrics_show_the_state_of_each_counter(few_healed, alice, scrape):
     notify(alice, 2)
     Notification.objects.create(user=alice, title="x")
-    redis("HSET", "state", "waiting_since", ago(200))
+    redis("HSET", "state", "cut_at", ago(200))
     in_flight_since(90)
     requested_since(50)
-    redis("HSET", "rejected", "nobody", "1")
-    compared(20, mismatched=3)
+    redis("HSET", "aside", "nobody", "too large")
+    mismatched(wrong=3)
     seen = scrape()
     assert set(seen["up"]) == {(counter.name, "default", "") for counter in all_counters()}
     assert set(seen["up"].values()) == {1}
@@ -444,59 +436,53 @@ def logged(caplog, event: str) -> dict:
 
 def test_the_log_tells_of_a_recovery_a_recount_and_a_flush(alice, caplog):
     caplog.set_level("INFO", "notifications_counter")
-    Notification.objects.create(user=alice, title="x")
     unread.heal()
-    unread.flush()
-    started, complete = logged(caplog, "recovery"), logged(caplog, "recovered")
-    assert (started["levelname"], started["counter"], started["shard"], started["epoch"]) == ("INFO", "unread", 0, 1)
-    assert (complete["shard"], complete["epoch"]) == (0, 1)
-    assert logged(caplog, "recount")["checked"] >= 1
-    flushed = logged(caplog, "flush")
-    assert (flushed["owners"], flushed["net"], flushed["batches"], flushed["rejected"]) == (1, 1, 1, 0)
-    assert re.fullmatch(
-        r"unread: flushed 1 owner\(s\), finished 1 batch\(es\), net \+1, rejected 0, 0\.\d\d s\.", flushed["message"]
+    began, complete = logged(caplog, "recovery"), logged(caplog, "recovered")
+    assert (began["levelname"], began["counter"], began["shard"], complete["counter"]) == (
+        "INFO",
+        "unread",
+        0,
+        "unread",
     )
+    Notification.objects.create(user=alice, title="x")
+    unread.flush()
+    flushed = logged(caplog, "flush")
+    assert (flushed["owners"], flushed["wrong"], flushed["aside"]) == (1, 0, 0)
+    assert re.fullmatch(r"unread: flushed 1 owner\(s\), set 0 aside, 0\.\d\d s\.", flushed["message"])
+    unread.recount()
+    assert (logged(caplog, "recount")["owners"], logged(caplog, "recount")["wrong"]) == (1, 0)
     caplog.clear()
     redis("DEL", "state")
     unread.heal()
     again = logged(caplog, "recovery")
-    assert (again["levelname"], again["epoch"]) == ("WARNING", 2)
+    assert (again["levelname"], again["reason"]) == ("WARNING", "Redis is new, was restarted or replaced, or lost data")
 
 
-def test_the_log_names_what_a_flush_and_a_recount_have_rejected(healed, caplog):
+def test_the_log_names_what_is_set_aside(healed, caplog):
     bad = "\0"
     redis("ZADD", "pending", 3, bad)
-    unread.flush()
-    found = logged(caplog, "rejected")
-    assert (found["levelname"], found["counter"], found["member"], found["delta"]) == ("ERROR", "unread", bad, "3")
+    for _ in range(2):  # it is named once
+        unread.flush()
+        redis("ZADD", "pending", 3, bad)
+    found = logged(caplog, "aside")
+    assert (found["levelname"], found["counter"], found["owner"]) == ("ERROR", "unread", bad)
     assert "Find out what wrote it" in found["message"]
-    redis("DEL", "rejected")
-    caplog.clear()
-    unread.buffers[0].mark_dirty([bad])
-    unread.heal()
-    assert logged(caplog, "rejected")["delta"] == "unknown"
-    assert [event["delta"] for event in history.latest(type="rejected")] == ["unknown", "3"]
+    [event] = history.latest(type="aside")
+    assert event["owner"] == bad
 
 
-def test_an_audit_under_way_says_how_far_it_has_come(healed, make_user):
-    """Users who wait for it are no backlog, and nobody asks whether the flusher runs."""
-    users = sorted((make_user() for _ in range(3)), key=lambda user: str(user.pk))
-    for user in users:
-        notify(user, 1)
+def test_a_walk_at_full_speed_says_how_far_it_has_come(healed, make_user, monkeypatch):
+    """It is no problem: reads use Redis."""
+    monkeypatch.setattr("notifications_counter.upkeep.walk.PAGE", 1)
+    for _ in range(3):
+        notify(make_user(), 1)
     unread.invalidate()
-    buffer().mark_dirty([str(users[2].pk)])
-    redis("ZADD", "dirty", ago(900), str(users[2].pk))
-    shard_rows(unread).update(audited=str(AuditProgress(f"owner:{users[0].pk}", at=ago(4))))
+    unread.heal(0)
     counter = look_at(unread)
-    assert (counter.recovery, counter.recovered_to, counter.age) == ("running", str(users[0].pk), 0)
-    [problem] = counter.problems()
-    assert problem.kind == "recovering"
-    assert (
-        f"flush_counters is counting everyone, because Redis is new or has lost data: up to owner {users[0].pk}"
-        in problem.text
-    )
-    shard_rows(unread).update(audited=str(AuditProgress(f"owner:{users[0].pk}", at=ago(900))))
-    assert look_at(unread).recovery == "due"
+    assert (counter.recovery, list(counter.problems())) == ("running", [])
+    assert counter.recovered_to
+    unread.heal()
+    assert look_at(unread).recovery == ""
 
 
 @pytest.mark.once

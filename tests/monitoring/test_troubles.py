@@ -140,10 +140,10 @@ def spoil(client: redis.Redis, name: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *((name, "x") for name in ("pending", "flushing", "state", "ready", "intents", "in_flight", "dirty", "leases")),
-        *((name, "x") for name in ("rejected", "last_run")),
-        ("state", {"seq": "x"}),
-        ("state", {"live_until": "x"}),
+        *((name, "x") for name in ("pending", "flushing", "state", "ready", "intents", "in_flight", "aside")),
+        *((name, "x") for name in ("last_run", "listeners", "walked")),
+        ("state", {"batch": "x"}),
+        ("state", {"finished": "x"}),
     ],
     ids=str,
 )

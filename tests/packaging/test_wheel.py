@@ -53,7 +53,7 @@ assert unread.count(user) == 2
 call_command("flush_counters")
 assert UserNotificationsCount.objects.get(user=user).unread_count == 2
 assert notification.mark_as_read()
-assert unread.flush().net == -1
+assert unread.flush().owners == 1
 assert UserNotificationsCount.objects.get(user=user).unread_count == 1 == unread.count(user)
 """
 

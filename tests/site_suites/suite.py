@@ -1,4 +1,4 @@
-"""The tests of a site, which knows nothing about testing with this app. Run by ``test_site_suites.py``."""
+"""The tests of a site, which isolates only what needs Redis. Run by ``test_site_suites.py``."""
 
 import os
 from unittest import skipUnless
@@ -13,6 +13,7 @@ from notifications_counter.counters import unread
 from notifications_counter.databases.identity import identify
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.signals import counts_changed
+from notifications_counter.testing import isolated_counters
 
 HAS_REDIS = bool(os.environ.get("SUITE_HAS_REDIS"))
 
@@ -61,6 +62,7 @@ class Rolled(TestCase):
         assert heard == [[self.user.pk]]
 
     @skipUnless(HAS_REDIS, "Events are in Redis.")
+    @isolated_counters()
     def test_events_and_time_series(self) -> None:
         events.record_event({"type": self.id()})
         timeseries.update_counter(self.id())
@@ -82,6 +84,7 @@ class Committed(TransactionTestCase):
         assert unread.count(self.user) == 0
 
     @skipUnless(HAS_REDIS, "A flush needs Redis.")
+    @isolated_counters()
     def test_a_flush(self) -> None:
         unread.heal()
         Notification.objects.create(user=self.user, title="new")
@@ -98,6 +101,7 @@ class Restored(Committed):
     test_another_flush = Committed.test_a_flush
 
     @skipUnless(HAS_REDIS, "Without Redis, rows are counted.")
+    @isolated_counters()
     def test_owners_of_the_same_key(self) -> None:
         user = get_user_model().objects.create_user("ben", pk=KEY)
         assert unread.count(user) == 0

@@ -46,7 +46,6 @@ open_points = Counter(
     sum="priority",
     totals="statements.OpenCount",
     field="open_points",
-    batch_field="points_batch",
 )
 
 watched_weight = Counter(
@@ -57,7 +56,6 @@ watched_weight = Counter(
     sum="weight",
     totals="statements.WatchCount",
     field="weight",
-    batch_field="weight_batch",
 )
 
 COUNTERS = (open_tickets, urgent_tickets, new_tickets, watched_tickets, open_points, watched_weight)

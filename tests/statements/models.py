@@ -85,7 +85,6 @@ class OpenCount(BaseCount):
     agent = owner(Agent)
     open_count = models.IntegerField(default=0)
     open_points = models.BigIntegerField(default=0)
-    points_batch = models.BigIntegerField(default=0)
 
 
 class UrgentCount(BaseCount):
@@ -102,4 +101,3 @@ class WatchCount(BaseCount):
     agent = owner(Agent)
     watch_count = models.IntegerField(default=0)
     weight = models.BigIntegerField(default=0)
-    weight_batch = models.BigIntegerField(default=0)

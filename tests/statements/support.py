@@ -8,7 +8,7 @@ from django.db import connection
 
 from notifications_counter.counters import Counter
 from notifications_counter.models import RecountRequest
-from tests.support import entries, truth
+from tests.support import doubted, entries, truth
 
 from .counters import COUNTERS
 
@@ -19,10 +19,7 @@ def counts(counter: Counter, owners: Iterable[Any]) -> dict[Any, int]:
 
 
 def assert_counted(owners: Iterable[Any], *counters: Counter, doubt: bool = False) -> None:
-    """Every read is right. Once the transaction is over, the reads are arithmetic: nobody was sent to a recount.
-
-    ``doubt``: what happened may be answered by a recount.
-    """
+    """Every read is right. Once the transaction is over, nobody is in doubt, unless ``doubt`` allows it."""
     owners = list(owners)
     for counter in counters or COUNTERS:
         right = counts(counter, owners)
@@ -34,9 +31,10 @@ def assert_counted(owners: Iterable[Any], *counters: Counter, doubt: bool = Fals
 
 
 def doubts(counter: Counter) -> int:
-    """How many owners wait for a recount, or will."""
-    waiting = RecountRequest.objects.filter(counter=counter.name).count()
-    return waiting + sum(shard.status.dirty + shard.status.intents for shard in counter.status())
+    """How many owners are in doubt, or will be; more than any if everyone is."""
+    shards, waiting = counter.status(), RecountRequest.objects.filter(counter=counter.name).count()
+    everyone = 0 if all(shard.status.ready for shard in shards) else 10**6
+    return everyone + waiting + len(doubted(counter)) + sum(shard.status.intents for shard in shards)
 
 
 def fits(counter: Counter, key: Any) -> bool:
@@ -50,6 +48,7 @@ def heal(*counters: Counter) -> None:
     with entries(HEAL_AFTER=0):
         for counter in counters or COUNTERS:
             counter.heal()
+            counter.flush()
 
 
 def assert_stored(owners: Iterable[Any], *counters: Counter) -> None:

@@ -54,7 +54,6 @@ urgent_issues = Counter(
     condition=Q(closed=False, urgent=True),
     totals="tasks.ProjectIssueCount",
     field="urgent_count",
-    batch_field="urgent_batch",
 )
 
 visible_posts = Counter(

@@ -94,7 +94,6 @@ class ProjectIssueCount(BaseCount):
     )
     open_count = models.IntegerField(default=0)
     urgent_count = models.IntegerField(default=0)
-    urgent_batch = models.BigIntegerField(default=0, editable=False)
     note = models.CharField(max_length=20, default="100% new")
     empty = models.CharField(max_length=20)
     token = models.UUIDField(default=uuid.uuid4)

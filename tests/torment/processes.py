@@ -26,8 +26,8 @@ from django.test import override_settings
 import servers
 from notifications_counter.counters import unread
 from notifications_counter.databases.identity import forget_buffers
-from notifications_counter.maintenance import in_force
-from notifications_counter.writes.columns import columns_of
+from notifications_counter.upkeep import heal
+from notifications_counter.writes.rows import columns_of
 from tests.faults.moments import Call, Countdown, Moments, of_a_flush, of_a_read, of_a_write, of_healing
 
 from . import database, tenants
@@ -223,7 +223,7 @@ class Processes:
     def begin(self) -> None:
         """In a process: forget what a new one does not know."""
         self.is_leaving = False
-        in_force._last_heals.clear()
+        heal._seen.clear()
         release(self.condition, unread.sum)
 
     def find_way(self, role: str) -> None:
@@ -277,7 +277,7 @@ def release(condition: Q, sum: str | None) -> None:
         for name in list(vars(unread)):
             if isinstance(getattr(type(unread), name, None), cached_property):
                 delattr(unread, name)
-        in_force._last_heals.clear()
+        heal._seen.clear()
         columns_of.cache_clear()
         forget_buffers()
 

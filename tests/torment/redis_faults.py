@@ -10,8 +10,8 @@ import servers
 from .processes import ROLES
 from .tormentor import PATIENCE, Rests, Tormentor, start_redis
 
-HARMLESS = {"total", "leases", "ready", "recounted", "database"}
-"""Kinds of keys that Redis may lose while every read stays right."""
+HARMFUL = {"intents", "in_flight"}
+"""Kinds of keys without which a read may be wrong until the next run of a flusher."""
 
 
 class RedisFaults(Tormentor):
@@ -102,7 +102,7 @@ class RedisFaults(Tormentor):
                 if not kinds:  # nobody has written since the last one was deleted
                     continue
                 kind = self.chance.choice(list(kinds))
-                with self._gone(f"redis_key_deleted:_{kind}", loses=kind not in HARMLESS):
+                with self._gone(f"redis_key_deleted:_{kind}", loses=kind in HARMFUL):
                     client.delete(self.chance.choice(kinds[kind]))
 
     def sentinel_failed_over(self) -> Rests:

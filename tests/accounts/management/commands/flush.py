@@ -8,7 +8,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.core.management.commands import flush
 from django.db import connections
 
-from notifications_counter.maintenance.entering import enter_after_migrate
+from notifications_counter.databases.identity import look_up_after_migrate
 
 # Migrations fill them, and no test changes them: so post_migrate need not create them again.
 KEPT = {ContentType._meta.db_table, Permission._meta.db_table}
@@ -25,4 +25,4 @@ class Command(flush.Command):
             used = compress(names, cursor.fetchone())
             connection.ops.execute_sql_flush([f"DELETE FROM {name}" for name in used])
         if not options.get("inhibit_post_migrate"):
-            enter_after_migrate(database)  # as after Django's own command, the database is another one
+            look_up_after_migrate(database)  # as after Django's own command, the database is another one

@@ -1,11 +1,9 @@
 """A process of another release, in which only notifications of the kind "task" count: ``python -m
-tests.maintenance.other_release``, in ``child_environment``. It evaluates each line that it reads, and prints the
-result."""
+tests.upkeep.other_release``, in ``child_environment``. It evaluates each line that it reads, and prints the result."""
 
 import sys
 
 import django
-from django.db import transaction
 from django.db.models import Q
 
 
@@ -13,13 +11,11 @@ def main() -> None:
     django.setup()
     from notifications_counter.conf import options
     from notifications_counter.counters import unread
-    from notifications_counter.maintenance.in_force import _last_heals
-    from notifications_counter.maintenance.shard_rows import lock_for_batch
     from notifications_counter.models import Notification
+    from notifications_counter.upkeep import heal
 
     unread.q = Q(read_at=None, kind="task")
-    names = {"unread": unread, "create": Notification.objects.create, "Q": Q, "options": options}
-    names |= {"atomic": transaction.atomic, "lock_for_batch": lock_for_batch, "_last_heals": _last_heals}
+    names = {"unread": unread, "create": Notification.objects.create, "Q": Q, "options": options, "seen": heal._seen}
     print("ready", flush=True)
     for line in sys.stdin:
         print(repr(eval(line, names)), flush=True)

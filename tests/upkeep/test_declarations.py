@@ -1,0 +1,330 @@
+"""Two releases that count by different declarations, or in another number of shards, for as long as a deployment takes,
+and in whichever order."""
+
+import subprocess
+import sys
+from collections import Counter as Tally
+from collections.abc import Iterator
+from copy import copy
+from datetime import timedelta
+from enum import IntEnum
+from typing import Any
+
+import pytest
+from django.db.models import BigAutoField, IntegerField, Q, TextField
+from django.db.models.functions import Length
+from django.utils import timezone
+
+from notifications_counter.conf import options
+from notifications_counter.counters import unread, unseen
+from notifications_counter.exceptions import BufferUnavailable
+from notifications_counter.models import CounterShard, Notification, RecountRequest
+from notifications_counter.monitoring.status import look
+from notifications_counter.upkeep import heal
+from notifications_counter.upkeep.walk import Result
+from tests.faults.child import ROOT
+from tests.support import (
+    assert_exact,
+    assert_heals,
+    assert_reads,
+    entries,
+    notify,
+    sent,
+    stored,
+    unheard,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+HOUR = 3600
+
+
+class OtherRelease:
+    """A process in which only notifications of the kind "task" count."""
+
+    def __init__(self, environment: dict[str, str]):
+        command = [sys.executable, "-m", "tests.upkeep.other_release"]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen(command, cwd=ROOT, env=environment, **pipes)
+        assert self._line() == "ready"
+
+    def _line(self) -> str:
+        return self.process.stdout.readline().rstrip("\n")
+
+    def run(self, expression: str) -> str:
+        self.process.stdin.write(f"{expression}\n")
+        self.process.stdin.flush()
+        return self._line()
+
+    def count(self, user: Any) -> int:
+        return int(self.run(f"unread.count({str(user.pk)!r})"))
+
+    def create(self, user: Any, kind: str) -> None:
+        self.run(f"create(user_id={str(user.pk)!r}, title='x', kind={kind!r}) and None")
+
+    def heal(self) -> None:
+        self.run("unread.heal() and None")
+
+    def flush(self) -> None:
+        self.run("unread.flush() and None")
+
+    def restart(self) -> None:
+        """Start its flusher again, which puts its declaration in force."""
+        self.run("seen.clear()")
+        self.heal()
+
+
+@pytest.fixture
+def other(child_environment: dict[str, str]) -> Iterator[OtherRelease]:
+    release = OtherRelease(child_environment)
+    yield release
+    release.process.kill()
+    release.process.communicate()
+
+
+@pytest.fixture(autouse=True)
+def _starts(db: Any) -> None:
+    """This process has not seen any declaration in force."""
+    heal._seen.clear()
+
+
+def in_force() -> set[str]:
+    return set(CounterShard.objects.filter(counter="unread").values_list("fingerprint", flat=True))
+
+
+def is_ready() -> bool:
+    return all(shard.row and shard.is_ready for shard in unread.status())
+
+
+@pytest.fixture
+def deployed(other: OtherRelease, alice: Any) -> OtherRelease:
+    """The other release has counted until now: one of two notifications."""
+    Notification.objects.create(user=alice, title="x")
+    Notification.objects.create(user=alice, title="x", kind="task")
+    other.heal()
+    other.flush()
+    assert other.count(alice) == stored(alice) == 1
+    assert in_force() == {f"{other.run('unread.fingerprint')[1:-1]}/1"} != {f"{unread.fingerprint}/1"}
+    return other
+
+
+# -------------------------------------------------------------------------------------------------------- declarations
+def test_a_deployment(deployed, alice, bob, caplog):
+    assert_reads(alice)
+    Notification.objects.create(user=alice, title="x", kind="task")  # by a process that comes before its flusher
+    assert (deployed.count(alice), unread.count(alice)) == (2, 3)
+    with entries(DEPLOY_SECONDS=HOUR):
+        unread.heal()  # the first run of the new flusher
+        assert in_force() == {f"{unread.fingerprint}/1"}
+        assert [record.wait for record in caplog.records if getattr(record, "event", "") == "declared"] == [HOUR]
+        deployed.create(alice, "")  # of which it tells nobody
+        deployed.create(bob, "task")
+        for _ in range(2):
+            assert_reads(alice, bob)
+            deployed.heal()  # the old flusher does nothing any more
+            deployed.flush()
+            unread.heal()
+            assert unread.flush() == Result()
+            assert not is_ready()
+            (problem,) = look([unread]).problems()
+            assert (problem.kind, "Rows are counted for DEPLOY_SECONDS" in problem.text) == ("recovering", True)
+        CounterShard.objects.update(declared_at=timezone.now() - timedelta(seconds=HOUR))
+        unread.heal()
+    assert is_ready()
+    unread.flush()
+    assert_exact(alice, bob)
+    with sent() as commands:
+        unread.count(alice)
+    assert commands == ["MGET"]
+
+
+def test_a_process_of_the_old_release_that_goes_on_for_too_long(deployed, alice, bob):
+    """Its changes are in doubt. A recount finds those of which it tells nobody."""
+    unread.heal()
+    unread.flush()
+    assert_exact(alice, bob)
+    deployed.create(alice, "task")
+    assert_reads(alice)
+    assert deployed.count(alice) == 2
+    assert unread.flush() == Result(1)
+    deployed.create(alice, "")
+    deployed.heal()
+    deployed.flush()
+    unread.recount()
+    assert_heals(alice, bob)
+
+
+def test_a_release_that_is_taken_back(deployed, alice):
+    unread.heal()
+    unread.flush()
+    assert_exact(alice)
+    deployed.restart()
+    deployed.flush()
+    for _ in range(2):
+        unread.heal()  # of the release that was taken back: it leaves the counts alone
+        assert unread.flush() == Result()
+    assert f"{unread.fingerprint}/1" not in in_force()
+    assert deployed.count(alice) == stored(alice) == 1
+    assert_reads(alice)
+
+
+def test_a_new_counter_waits_for_those_that_do_not_know_it(alice):
+    unheard(Notification.objects.create, user=alice, title="x")
+    with entries(DEPLOY_SECONDS=HOUR):
+        unread.heal()
+        notify(alice)
+        unread.recount()
+        assert_reads(alice)
+        assert not is_ready()
+        assert [problem.kind for problem in look([unread]).problems()] == ["recovering"]
+    assert_heals(alice)
+    with entries(DEPLOY_SECONDS=HOUR):  # a recovery of the same release does not wait
+        unread.invalidate()
+        unread.heal()
+        assert is_ready()
+
+
+def test_a_built_in_counter_that_is_switched_off_and_on(alice):
+    with entries(COUNTERS=["unread", "unseen"]):
+        unread.heal()
+        unseen.heal()
+        Notification.objects.create(user=alice, title="x")
+        assert unseen.flush() == Result(1)
+        assert_reads(alice, counter=unseen)
+    Notification.objects.create(user=alice, title="nobody tells Redis of it")
+    unread.heal()
+    heal._seen.clear()  # it is switched on by a restart
+    assert not CounterShard.objects.filter(counter="unseen").exists()
+    with entries(COUNTERS=["unread", "unseen"]):
+        assert_reads(alice, counter=unseen)
+        assert_heals(alice, counter=unseen)
+
+
+# -------------------------------------------------------------------------------------------------------- fingerprints
+def fingerprint(condition: Q = unread.q, **changed: Any) -> str:
+    """Of a counter like `unread`, but for what is changed."""
+    one = copy(unread)
+    for name in [
+        "condition",
+        "columns",
+        "source",
+        "totals",
+        "owner_fields",
+        "total_fields",
+        "key_fields",
+        "fingerprint",
+    ]:
+        vars(one).pop(name, None)
+    vars(one).update(q=condition, **changed)
+    return one.fingerprint
+
+
+def status(value: int) -> IntEnum:
+    """An owner key that keeps its name while its value changes."""
+    return IntEnum("Status", {"OPEN": value}).OPEN
+
+
+def test_what_a_fingerprint_is_made_of():
+    assert fingerprint() == unread.fingerprint
+    others = [
+        fingerprint(Q()),
+        fingerprint(~unread.q),
+        fingerprint(Q(kind=Length("title"))),
+        fingerprint(Q(pk=status(1))),
+        fingerprint(~Q(Q(pk__in=[status(2)]))),
+        fingerprint(~Q(Q(pk__in=[status(1)]))),
+        fingerprint(key_fields=(TextField(),)),
+        fingerprint(sum="id"),
+        fingerprint(field="unseen_count"),
+        fingerprint(totals_label="tasks.ProjectTaskCount", field="open_count"),
+        fingerprint(Q(), source_label="tasks.Transfer", owner="sender"),
+        fingerprint(Q(), source_label="tasks.Transfer", owner="receiver"),
+    ]
+    assert len({fingerprint(), *others}) == 1 + len(others)
+    assert len({fingerprint(key_fields=(kind(),)) for kind in (IntegerField, BigAutoField)}) == 1
+
+
+# -------------------------------------------------------------------------------------------------------------- shards
+@pytest.fixture
+def users(make_user) -> list[Any]:
+    return [make_user() for _ in range(24)]
+
+
+def notify_all(users: list[Any]) -> None:
+    Notification.objects.bulk_create(Notification(user=user, title="x") for user in users for _ in range(2))
+
+
+def test_owners_are_spread_over_shards(users, caplog, redis_client):
+    with entries(SHARDS=4):
+        unread.heal()
+        assert not [record for record in caplog.records if record.levelname == "WARNING"]
+        notify_all(users)
+        waiting = [shard.status.pending for shard in unread.status()]
+        spread = Tally(unread.buffer_of(str(user.pk)).shard for user in users)
+        assert waiting == [spread[buffer.shard] for buffer in unread.buffers]
+        assert sum(map(bool, waiting)) > 1
+        assert unread.flush() == Result(24)
+        unread.counts(users)
+        found = redis_client.scan_iter(match=f"*{options.KEY_PREFIX}:unread:*", count=1000)
+        tags = {key.decode().split("}")[0] for key in found}  # one for each shard, so that it lives on one node
+        assert tags == {f"{{{options.KEY_PREFIX}:unread:{shard}of4" for shard in range(4)}
+        assert_exact(*users)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1), (4, 3)])
+def test_another_number_of_shards(users, before, after):
+    """While changes wait, and a transaction is under way. Processes with the old number count rows, and leave
+    RecountRequests."""
+    with entries(SHARDS=before):
+        unread.heal()
+        notify_all(users)
+        unread.flush()
+        assert_reads(*users)
+        notify_all(users)
+        old, seen = unread.buffer_of(str(users[0].pk)), dict(heal._seen)
+        old.announce("under way", [str(users[0].pk)])
+    with entries(SHARDS=after, DEPLOY_SECONDS=HOUR):
+        assert unread.flush() == Result()
+        heal._seen.clear()  # the flusher is started again
+        unread.heal()
+        assert (in_force(), is_ready()) == ({f"{unread.fingerprint}/{after}"}, False)
+        assert_reads(*users)
+        notify_all(users)
+    heal._seen.update(seen)
+    with entries(SHARDS=before):
+        unread.heal()
+        for call in (
+            lambda: old.confirm("under way", {str(users[0].pk): 1}),
+            lambda: old.doubt([str(users[0].pk)]),
+            lambda: old.announce("late", [str(users[0].pk)]),
+        ):
+            with pytest.raises(BufferUnavailable):
+                call()
+        assert_reads(*users)
+        requests = RecountRequest.objects.count()
+        notify_all(users[:3])
+        assert RecountRequest.objects.count() == requests + 3
+        assert unread.flush() == Result()
+        assert_reads(*users)
+    heal._seen.clear()
+    with entries(SHARDS=after):
+        assert_reads(*users)
+        assert_heals(*users)
+        notify_all(users)
+        assert_exact(*users)
+    heal._seen.clear()
+    with entries(SHARDS=before):  # cached totals of the first time must not come back to life
+        unread.heal()
+        assert_reads(*users)
+        assert_heals(*users)
+        notify_all(users)
+        assert_exact(*users)
+
+
+def test_names_of_counters_may_differ_in_case_alone():
+    """On MariaDB, too."""
+    for name in ("tickets", "Tickets"):
+        CounterShard.objects.create(counter=name, shard=0, shards=1)
+        RecountRequest.objects.create(counter=name)
+    assert CounterShard.objects.filter(counter="tickets").count() == 1
+    assert RecountRequest.objects.filter(counter="tickets").count() == 1

@@ -1,0 +1,441 @@
+"""The flusher on real servers: what reaches the database, and what is kept away from it."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.core.management import call_command
+from django.db import OperationalError, connection, transaction
+
+from notifications_counter import tasks
+from notifications_counter.buffer import Buffer
+from notifications_counter.counters import Counter, unread, unread_by_kind
+from notifications_counter.exceptions import NotInTransaction
+from notifications_counter.models import Notification, UserNotificationsCount
+from notifications_counter.monitoring.status import look, look_at
+from notifications_counter.reader import Reader
+from notifications_counter.upkeep.flush import Flusher
+from notifications_counter.upkeep.walk import Result
+from notifications_counter.writes.requests import request_recounts
+from tests.support import (
+    OtherConnection,
+    assert_exact,
+    assert_heals,
+    assert_reads,
+    buffer,
+    doubted,
+    entries,
+    make_keys,
+    notify,
+    rows,
+    sent,
+    stored,
+    together,
+    unheard,
+)
+from tests.tasks.counters import open_issues, urgent_issues, visible_posts
+from tests.tasks.models import Issue, Post, ProjectIssueCount, Topic, TopicPostCount
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.keys]
+
+NOBODY = {
+    "User": ["zwölf", "1.5", "01", "9" * 19, "1,5", str(2**63)],
+    "UUIDUser": ["zwölf", "12", "0123456789ABCDEF0123456789ABCDEF"],
+    "StringUser": ["x" * 101, "a\0b"],
+}
+"""Members that are no primary keys of users."""
+
+
+def create(user: Any, number: int = 1) -> None:
+    Notification.objects.bulk_create(Notification(user_id=getattr(user, "pk", user), title="x") for _ in range(number))
+
+
+def aside(counter: Counter = unread) -> dict[str, str]:
+    """Who is set aside, and why."""
+    found = buffer(counter).client.redis.hgetall(buffer(counter).keys.aside)
+    return {owner.decode(): reason.decode() for owner, reason in found.items()}
+
+
+def walk_gently() -> None:
+    """Walk over everyone, as once a day."""
+    with entries(VERIFY_SECONDS=0.001):
+        for _ in range(2):  # the last one finds no page
+            unread.heal()
+
+
+# ------------------------------------------------------------------------------------------------------- what is stored
+def test_counts_are_stored_in_chunks(healed, monkeypatch):
+    monkeypatch.setattr("notifications_counter.buffer.buffer.OWNERS_PER_CALL", 3)
+    keys = make_keys(23)
+    for i, key in enumerate(keys):
+        create(key, 1 + i % 3)
+    unread.counts(keys[:10])
+    done: list[Any] = []
+    assert unread.flush(lambda n, of: done.append((n, of)), chunk_size=5) == Result(23)
+    assert done == [(5, 23), (10, 23), (15, 23), (20, 23), (23, 23)]
+    assert_exact(*keys)
+    Notification.objects.for_user(keys[0]).mark_as_read()
+    create(keys[1])
+    assert (unread.flush(), stored(keys[0]), stored(keys[1])) == (Result(2), 0, 3)
+    assert unread.flush() == Result()
+    assert_exact(*keys)
+
+
+def test_two_counters_store_in_the_same_rows(all_healed, house, garden):
+    """Also at once. A new row has the defaults of its other columns."""
+    before = datetime.now(UTC)
+    Issue.objects.bulk_create(Issue(project=each, urgent=True) for each in (house, garden, house))
+    Issue.objects.create(project=house)
+    urgent_issues.flush()
+    row = ProjectIssueCount.objects.get(pk=house.pk)
+    assert (row.open_count, row.urgent_count) == (0, 2)
+    assert (row.note, row.empty, row.rate, row.options, row.muted) == ("100% new", "", Decimal("1.50"), {}, True)
+    assert (row.level, row.campaign, type(row.token)) == (3, None, UUID)
+    assert row.since >= before
+    ProjectIssueCount.objects.filter(pk=house.pk).update(note="kept")
+    Issue.objects.create(project=house, urgent=True)
+    together(open_issues.flush, urgent_issues.flush)
+    row = ProjectIssueCount.objects.get(pk=house.pk)
+    assert (row.open_count, row.urgent_count, row.note) == (4, 3, "kept")
+    for counter in (open_issues, urgent_issues):
+        assert_exact(house, garden, counter=counter)
+
+
+@pytest.mark.usefixtures("with_kinds")
+def test_owners_of_several_columns(alice, bob):
+    for kind in ("", "task", 'a"b,[c]'):
+        Notification.objects.bulk_create(Notification(user=user, title="x", kind=kind) for user in (alice, bob))
+    unread_by_kind.count((alice.pk, ""))
+    assert unread_by_kind.flush() == Result(6)
+    Notification.objects.filter(user=alice, kind="task").mark_as_read()
+    assert unread_by_kind.flush() == Result(1)
+    found = unread_by_kind.totals._base_manager.values_list("user", "kind", "unread_count")
+    assert set(found) == {
+        (user.pk, kind, 0 if (user, kind) == (alice, "task") else 1)
+        for user in (alice, bob)
+        for kind in ("", "task", 'a"b,[c]')
+    }
+    assert unread_by_kind.recount().wrong == 0
+
+
+def test_an_owner_with_many_rows_is_cached(healed, alice, bob, monkeypatch, django_assert_num_queries):
+    monkeypatch.setattr("notifications_counter.upkeep.flush.LONG", 3)
+    notify(alice, 3)
+    notify(bob, 2)
+    with sent() as commands, django_assert_num_queries(0):
+        assert unread.count(alice) == 3
+    assert commands == ["MGET"]
+    with sent() as commands:
+        assert unread.count(bob) == 2
+    assert commands == ["MGET", "look", "keep"]
+
+
+# --------------------------------------------------------------------------------------------------- killed, or stalled
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(("owner", "step"), [(Buffer, "fetch"), (Flusher, "_write"), (Buffer, "drop"), (Buffer, "cut")])
+def test_a_flush_that_is_killed_is_repeated(healed, monkeypatch, owner, step, when):
+    """Others change the same counts before and after the repetition."""
+    keys, function, calls = make_keys(5), getattr(owner, step), []
+    for key in keys:
+        create(key, 2)
+    unread.counts(keys[:3])
+
+    def die(*args: Any) -> Any:
+        calls.append(step)
+        result = None if when == "before" else function(*args)
+        if len(calls) == (2 if step in ("fetch", "_write") else 1):
+            raise KeyboardInterrupt
+        return function(*args) if when == "before" else result
+
+    with entries(FLUSH_CHUNK=2):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, step, die)
+            with pytest.raises(KeyboardInterrupt):
+                unread.flush()
+        for key in keys[1:4]:
+            create(key)
+        assert_reads(*keys)
+        assert unread.flush().wrong == 0
+    assert [stored(key) for key in keys] == [2, 3, 3, 3, 2]
+    assert_exact(*keys)
+
+
+@pytest.mark.parametrize("also", ["nothing", "a generation", "a read"])
+@pytest.mark.parametrize("step", ["fetch", "_store"])
+def test_a_stalled_flusher_writes_nothing_old(healed, alice, bob, monkeypatch, step, also):
+    """Another one has finished its batch, and a newer one, before it goes on with what it has read."""
+    owner = Buffer if step == "fetch" else Flusher
+    function, this = getattr(owner, step), threading.current_thread()
+
+    def overtake() -> None:
+        unread.flush()
+        create(bob, 2)
+        Notification.objects.filter(user=alice).mark_as_read()
+        if also == "a generation":
+            unread.invalidate()
+            unread.heal()
+        elif also == "a read":
+            unread.counts([alice, bob])
+        unread.flush()
+
+    def stall(*args: Any) -> Any:
+        found = function(*args) if step == "fetch" else None
+        if threading.current_thread() is this:
+            monkeypatch.undo()
+            with OtherConnection() as other:
+                other.run(overtake)
+        return found if step == "fetch" else function(*args)
+
+    create(alice)
+    create(bob)
+    monkeypatch.setattr(owner, step, stall)
+    assert unread.flush() == Result()
+    assert (stored(alice), stored(bob)) == (0, 3)
+    assert_exact(alice, bob)
+
+
+# ------------------------------------------------------------------------------------------------ what cannot be stored
+@contextmanager
+def refused(key: Any) -> Iterator[None]:
+    """The database stores no total for this owner: SQLite aborts, others have no room for the count, which they take
+    from Redis."""
+    if connection.vendor != "sqlite":
+        redis, at = buffer().client.redis, buffer().keys.total(buffer().status().generation, str(key))
+        redis.set(at, 2**40)
+        yield
+        return
+    abort = "BEGIN SELECT RAISE(ABORT, 'out of range'); END"
+    with connection.cursor() as cursor:
+        for event in ("INSERT", "UPDATE"):
+            owner = str(key).replace("'", "''")
+            on = f"{event} ON notifications_counter_usernotificationscount WHEN CAST(NEW.user_id AS TEXT) = '{owner}'"
+            cursor.execute(f"CREATE TRIGGER refuse_{event} BEFORE {on} {abort}")
+    yield
+    with connection.cursor() as cursor:
+        for event in ("INSERT", "UPDATE"):
+            cursor.execute(f"DROP TRIGGER refuse_{event}")
+
+
+def test_a_count_that_the_database_refuses_is_set_aside_and_tried_again(healed, caplog):
+    keys = make_keys(9)
+    for key in keys:
+        create(key, 2)
+    with refused(keys[4]):
+        result = unread.flush()
+        assert (result.owners, result.aside, unread.flush()) == (8, 1, Result())
+    assert [stored(key) for key in keys] == [2, 2, 2, 2, 0, 2, 2, 2, 2]
+    assert list(aside()) == [str(keys[4])]
+    assert "unread_count cannot hold its count" in aside()[str(keys[4])]
+    assert [r.levelname for r in caplog.records if getattr(r, "event", "") == "aside"] == ["ERROR"]
+    assert [problem.kind for problem in look([unread]).problems()] == ["set_aside"]
+    unread.recount()
+    assert doubted() == [str(keys[4])]
+    unread.flush()
+    assert (stored(keys[4]), look([unread]).problems()) == (2, [])
+    assert_exact(*keys)
+
+
+def test_members_that_something_else_wrote(healed, redis_client, caplog):
+    sound, *others = keys = make_keys(6)
+    for key in keys:
+        create(key)
+    nobody = NOBODY[get_user_model().__name__]
+    deltas = dict(zip(map(str, others), [10**12, -(10**12), 1.5, 2.0**70, "inf"], strict=True))
+    for _ in range(2):
+        redis_client.zadd(buffer().keys.pending, {**dict.fromkeys(nobody, 2), **deltas})
+        assert unread.flush().aside == len(nobody)
+    assert set(aside()) == set(nobody)
+    assert len([r for r in caplog.records if getattr(r, "event", "") == "aside"]) == len(nobody)
+    assert [stored(key) for key in keys] == [1] * 6
+    unread.recount()
+    assert aside() == {}
+    assert_exact(*keys)
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="Only PostgreSQL stores no row twice in one statement.")
+def test_owners_that_are_equal_to_the_database():
+    """Three owners in Redis are one in the database. A flush stores one of them, and does not fail forever."""
+    table = connection.ops.quote_name(TopicPostCount._meta.db_table)
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+        cursor.execute("SELECT indexname FROM pg_indexes WHERE tablename = %s", [TopicPostCount._meta.db_table])
+        for name in [name for (name,) in cursor.fetchall() if name.endswith("_like")]:
+            cursor.execute(f"DROP INDEX {name}")
+        cursor.execute(f"ALTER TABLE {table} ALTER topic_id TYPE varchar(100) COLLATE any_case")
+    try:
+        visible_posts.heal()
+        topics = [Topic.objects.create(pk=name) for name in ("News", "news", "NEWS", "other")]
+        Post.objects.bulk_create(Post(topic=topic) for topic in topics)
+        visible_posts.flush()
+        assert TopicPostCount.objects.filter(visible_count=1).count() == 2
+        assert_reads(*topics, counter=visible_posts)
+    finally:
+        TopicPostCount.objects.all().delete()
+        with connection.cursor() as cursor:
+            cursor.execute(f'ALTER TABLE {table} ALTER topic_id TYPE varchar(100) COLLATE "default"')
+            cursor.execute("DROP COLLATION any_case")
+
+
+@contextmanager
+def uncountable(user: Any) -> Iterator[None]:
+    """Each of this user's rows takes 20 ms to count, and a statement may take 700."""
+    table = connection.ops.quote_name(Notification._meta.db_table)
+    create(user, 60)
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE SCHEMA slow")
+        cursor.execute(  # so expensive that it is only called for rows that match all else
+            "CREATE FUNCTION slow.wait() RETURNS bool LANGUAGE plpgsql COST 1000000"
+            " AS 'BEGIN PERFORM pg_sleep(0.02); RETURN TRUE; END'"
+        )
+        view = f"SELECT * FROM {table} WHERE user_id <> %s OR slow.wait()"
+        cursor.execute(f"CREATE VIEW slow.{table} AS {view}", [user.pk])
+        cursor.execute("SET search_path = slow, public; SET statement_timeout = 700")
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("SET search_path = public; SET statement_timeout = 0; DROP SCHEMA slow CASCADE")
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="The view is PostgreSQL's.")
+@pytest.mark.parametrize("flush", [tasks.flush, partial(call_command, "flush_counters", verbosity=0)])
+def test_an_owner_who_cannot_be_counted_keeps_nobody_waiting(few_healed, alice, bob, make_user, flush):
+    users = [alice, bob, *(make_user() for _ in range(40))]
+    for user in users:
+        create(user)
+    with uncountable(alice):
+        unread.invalidate()
+        create(bob)
+        flush()  # the walk at full speed meets her, too
+        assert [stored(user) for user in users] == [0, 2, *[1] * 40]
+        assert "statement timeout" in aside()[str(alice.pk)]
+        create(alice)
+        create(bob)
+        flush()
+        assert (stored(alice), stored(bob)) == (0, 3)
+    walk_gently()
+    assert_heals(*users)
+
+
+# ----------------------------------------------------------------------------------------------------------- mismatches
+def test_a_change_that_nobody_announced_is_reported(healed, alice, bob, caplog):
+    """A total that is cached hides it, but not from the walk."""
+    notify(alice)
+    notify(bob)
+    unread.count(bob)
+    unheard(Notification.objects.create, user=alice, title="unheard")
+    unheard(UserNotificationsCount.objects.filter(pk=bob.pk).update, unread_count=7)
+    create(alice)
+    create(bob)
+    assert unread.flush() == Result(2, wrong=2)
+    (told,) = [record for record in caplog.records if getattr(record, "event", "") == "mismatched"]
+    assert f"{alice.pk}: 4 instead of 5" in told.getMessage()
+    assert f"{bob.pk}: 8 instead of 4" in told.getMessage()
+    assert look_at(unread).mismatched == 2
+    assert look_at(unread).mismatch_age < 60
+    assert [warning.kind for warning in look([unread]).warnings] == ["mismatched"]
+    assert_exact(alice, bob)
+
+
+def test_what_is_known_to_be_in_doubt_is_not_reported(healed, alice, bob, make_user):
+    carol = make_user()
+    for user in (alice, bob, carol):
+        unheard(create, user)
+        create(user)
+    unread.doubt([str(alice.pk)])
+    request_recounts("default", [(unread, str(bob.pk))])
+    buffer().announce("killed", [str(carol.pk)])
+    assert unread.flush() == Result(3)
+    assert_heals(alice, bob, carol)
+    assert look_at(unread).mismatched == 0
+
+
+@pytest.mark.parametrize("cached", [False, True], ids=["rows", "cached"])
+@pytest.mark.parametrize("owner", [Buffer, Reader], ids=["before the fetch", "before the count"])
+def test_changes_during_a_flush_are_no_mismatch(healed, alice, monkeypatch, owner, cached):
+    """What is stored may include them, or not, and they wait for the next flush."""
+    step = "fetch" if owner is Buffer else "rows"
+    function, this = getattr(owner, step), threading.current_thread()
+
+    def meanwhile(self: Any, *args: Any) -> Any:
+        if threading.current_thread() is this:
+            monkeypatch.undo()
+            with OtherConnection() as other:
+                other.run(create, alice)
+        return function(self, *args)
+
+    notify(alice)
+    if cached:
+        unread.count(alice)
+    create(alice)
+    monkeypatch.setattr(owner, step, meanwhile)
+    assert unread.flush().wrong == 0
+    monkeypatch.undo()
+    assert unread.flush().wrong == 0
+    create(alice)
+    assert unread.flush().wrong == 0
+    assert_heals(alice)
+
+
+def test_a_transaction_during_a_flush_is_no_mismatch(healed, alice):
+    """The count of rows includes what Redis does not know yet."""
+    notify(alice)
+    create(alice)
+    buffer().announce("other", [str(alice.pk)])
+    unheard(create, alice)  # it has committed
+    assert unread.flush().wrong == 0
+    buffer().confirm("other", {str(alice.pk): 1})
+    assert unread.flush().wrong == 0
+    assert_exact(alice)
+
+
+def test_changes_during_a_walk_at_full_speed_are_no_mismatch(healed, alice, bob):
+    """What Redis has lost, and what came later, may cancel each other out."""
+    first, *_ = notify(alice)
+    first.mark_as_read()
+    unread.invalidate()
+    unread.heal(stopped=lambda: True)
+    create(alice)
+    assert rows(alice) == stored(alice)
+    unread.heal()
+    assert unread.flush().wrong == 0
+    assert_exact(alice, bob)
+
+
+# ----------------------------------------------------------------------------------------------------------- conditions
+def test_a_flush_inside_a_transaction_is_refused(healed, alice):
+    """Its batch would be dropped from Redis before the database has committed it."""
+    create(alice)
+    with transaction.atomic(), pytest.raises(NotInTransaction):
+        unread.flush()
+    transaction.set_autocommit(False)
+    try:
+        for work in (unread.flush, unread.heal, unread.recount, unread.invalidate):
+            with pytest.raises(NotInTransaction):
+                work()
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+    assert unread.status()[0].status.pending == 1
+    unread.flush()
+    assert_exact(alice)
+
+
+def test_a_heal_that_the_database_fails_does_not_keep_the_flush(few_healed, alice, monkeypatch):
+    """Nor does its error get lost."""
+    create(alice)
+
+    def fail(counter: Counter, *args: Any, **kwargs: Any) -> Result:
+        raise OperationalError("going down")
+
+    monkeypatch.setattr(Counter, "heal", fail)
+    with pytest.raises(OperationalError, match="going down"):
+        tasks.flush()
+    assert stored(alice) == 1

@@ -1,0 +1,245 @@
+"""What a heal notices and mends: a Redis that is not the one that was left, requests, and intents that nobody
+confirms."""
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import redis
+from django.db import transaction
+
+import servers
+from notifications_counter.buffer.buffer import NAMELESS
+from notifications_counter.counters import unread
+from notifications_counter.databases import identity
+from notifications_counter.exceptions import BufferUnavailable
+from notifications_counter.models import CounterShard, Notification, RecountRequest
+from notifications_counter.monitoring.status import look
+from notifications_counter.writes.requests import request_recounts
+from tests.support import (
+    assert_exact,
+    assert_heals,
+    assert_reads,
+    begin_now,
+    buffer,
+    doubted,
+    entries,
+    notify,
+    redis_out_of_reach,
+    stored,
+    unheard,
+    wait_until,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def generations() -> tuple[str, str]:
+    """In the database and in Redis."""
+    return CounterShard.objects.get(counter="unread").generation, buffer().status().generation
+
+
+def create(user: Any) -> None:
+    Notification.objects.create(user=user, title="x")
+
+
+# ------------------------------------------------------------------------------------------------------ lost or foreign
+@pytest.mark.parametrize("traffic", [False, True], ids=["at rest", "under traffic"])
+@pytest.mark.parametrize("how", ["deleted", "of another type"])
+@pytest.mark.parametrize(
+    "key", ["ready", "state", "pending", "flushing", "intents", "in_flight", "aside", "total", "everything"]
+)
+def test_a_key_that_is_lost(healed, alice, bob, redis_client, key, how, traffic, caplog):
+    """Or replaced by something else."""
+    notify(alice)
+    assert_reads(alice, bob)
+    create(alice)
+    before, keys = generations(), buffer().keys
+    if key == "flushing":
+        buffer().cut(before[0], CounterShard.objects.get(counter="unread").mark, "ba7c4")
+    if key == "in_flight":
+        buffer().announce("killed", [str(alice.pk)])
+        unheard(create, alice)
+    at = [keys.total(before[0], str(alice.pk)) if key == "total" else getattr(keys, key, "")]
+    for each in redis_client.scan_iter(f"{keys.base}:*") if key == "everything" else at:
+        redis_client.delete(each)
+        if how == "of another type":
+            redis_client.rpush(each, "foreign")
+    if traffic:
+        for user in (alice, bob):
+            create(user)
+    if key == "everything":
+        assert_reads(alice, bob)
+        assert {"recovering", "unreachable"} & {problem.kind for problem in look([unread]).problems()}
+    with suppress(BufferUnavailable), entries(HEAL_AFTER=0):  # a script that fails on the foreign value deletes it
+        for _ in range(3):
+            unread.heal()
+    assert_heals(alice, bob)
+    assert stored(alice) == 4 + traffic + (key == "in_flight")
+    now = generations()
+    assert now[0] == now[1]
+    if how == "deleted":
+        assert (now == before) == (key in ("intents", "in_flight", "aside", "total"))
+        assert ("begins a generation" in caplog.text) == (now != before)
+
+
+# -------------------------------------------------------------------------------------------------------- other servers
+@pytest.mark.once
+def test_a_failover_there_and_back_between_two_runs(use, alice):
+    """The first server has its run_id still, and the second one's data: it lacks what was not replicated."""
+    with servers.redis() as first, servers.redis(replica_of=first) as second:
+        a, b = redis.Redis.from_url(first.url), redis.Redis.from_url(second.url)
+        with a, b:
+            use(first.url)
+            unread.heal()
+            notify(alice)
+            assert_reads(alice)
+            before = buffer().server()
+            wait_until(lambda: b.info("replication")["master_link_status"] == "up")
+            a.execute_command("WAIT", 1, 5000)
+            b.replicaof("NO", "ONE")  # it takes over, before it has heard of the next change
+            create(alice)
+            a.replicaof(servers.HOST, second.port)
+            wait_until(lambda: a.info("replication")["master_link_status"] == "up")
+            a.replicaof("NO", "ONE")
+            assert buffer().server().split()[0] == before.split()[0]
+            assert not unread.status()[0].is_ready
+            assert_heals(alice)
+            assert stored(alice) == 4
+
+
+@pytest.mark.once
+def test_a_server_that_forbids_info(use, alice):
+    """Everything is exact, and the mark of a batch shows that it went back."""
+    with servers.redis() as server, redis.Redis.from_url(server.url) as client:
+        rights = {"keys": ["*"], "channels": ["*"], "commands": ["+@all", "-info"]}
+        client.acl_setuser("app", enabled=True, passwords=["+secret"], **rights)
+        use(server.url.replace("://", "://app:secret@"))
+        unread.heal()
+        assert buffer().server() == buffer().status().server == NAMELESS
+        notify(alice)
+        create(alice)
+        copies = [(key, client.dump(key)) for key in client.scan_iter(match=f"{buffer().keys.base}*")]
+        notify(alice, 2)
+        for key, copy in copies:
+            if copy is not None:  # an intent that was confirmed just then
+                client.restore(key, 0, copy, replace=True)
+        assert_heals(alice)
+        assert stored(alice) == 6
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("is_flushed", [False, True])
+def test_writes_to_another_redis(use, settings, healed, alice, is_flushed):
+    """The web server has one URL, and the flusher another one; or the URL was changed and changed back."""
+    here = settings.CACHES
+    notify(alice, 3)
+    assert_reads(alice)
+    with servers.redis() as server:
+        identity._known.clear()
+        use(server.url)
+        if is_flushed:
+            unread.heal()
+        for _ in range(2):
+            create(alice)
+            assert_reads(alice)
+        assert RecountRequest.objects.count() == (0 if is_flushed else 2)
+        if is_flushed:
+            unread.flush()
+            assert_exact(alice)
+        identity._known.clear()
+        settings.CACHES = here
+        if is_flushed:
+            assert_heals(alice)
+        unread.heal()
+        unread.flush()
+        assert_exact(alice)
+
+
+# ------------------------------------------------------------------------------------------------------------- requests
+def test_requests(healed, alice, bob, make_user):
+    """They are answered once. Those of another counter, or written meanwhile, stay."""
+    users = [alice, bob, *(make_user() for _ in range(5))]
+    for user in users:
+        notify(user)
+        unheard(create, user)
+    request_recounts("default", [(unread, str(user.pk)) for user in users[:3]] * 2)
+    RecountRequest.objects.create(counter="another", owner=str(bob.pk))
+    with redis_out_of_reach(), pytest.raises(BufferUnavailable):
+        unread.heal()
+    assert RecountRequest.objects.count() == 7
+    unread.heal()
+    assert sorted(doubted()) == sorted(str(user.pk) for user in users[:3])
+    assert [request.counter for request in RecountRequest.objects.all()] == ["another"]
+    unread.flush()
+    assert [stored(user) for user in users] == [4, 4, 4, 3, 3, 3, 3]
+    before = generations()
+    request_recounts("default", [(unread, None)])
+    unread.heal()
+    assert before != generations()
+    assert_heals(*users)
+
+
+# -------------------------------------------------------------------------------------------------------------- intents
+@pytest.mark.parametrize("commits", [False, True], ids=["killed", "commits late"])
+@pytest.mark.parametrize("everyone", [False, True], ids=["of two", "of everyone"])
+def test_an_overdue_intent(healed, alice, bob, everyone, commits):
+    """Its owners are in doubt, and again if it commits, until its transaction must be dead."""
+    notify(alice)
+    owners = [] if everyone else sorted([str(alice.pk), str(bob.pk)])
+    buffer().announce("late", owners)
+    unread.heal()
+    assert everyone or doubted() == []  # it is young
+    assert_reads(alice, bob)
+    with entries(HEAL_AFTER=0):
+        unread.heal()
+    assert everyone or sorted(doubted()) == owners
+    unread.flush()
+    assert_reads(alice, bob)  # which are cached again
+    unheard(create, alice)
+    if commits:
+        buffer().confirm("late", dict.fromkeys(owners, 1))
+        assert_reads(alice, bob)
+        assert everyone or sorted(doubted()) == owners
+    with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
+        unread.heal()
+    assert unread.status()[0].status.intents == 0
+    assert_heals(alice, bob)
+
+
+def test_an_intent_that_began_before_the_clock_was_set_back(healed, alice, redis_client):
+    """Its process was killed, and by the clock it begins tomorrow."""
+    buffer().announce("part", [str(alice.pk)])
+    unheard(create, alice)
+    part = json.loads(redis_client.hget(buffer().keys.intents, "part"))
+    began = part["began"] + 86400
+    redis_client.hset(buffer().keys.intents, "part", json.dumps({**part, "began": began, "checked": began}))
+    unread.heal()
+    assert doubted() == [str(alice.pk)]
+    assert_reads(alice)
+    [intent] = buffer().intents()
+    assert intent.began < began
+    unread.flush()
+    unread.heal()
+    assert doubted() == []  # from here on its age is that of any other
+    with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
+        unread.heal()
+    assert_heals(alice)
+
+
+@pytest.mark.parametrize("entry", ["x", "[]", "{}", '{"owners": "1"}', b"\xff", '{"owners": [{}]}', '{"owners": [1]}'])
+def test_an_intent_that_something_else_wrote(healed, alice, redis_client, entry):
+    """Nobody knows whose it was."""
+    notify(alice)
+    with transaction.atomic():
+        create(alice)
+        begin_now()
+        for intent in redis_client.hkeys(buffer().keys.intents):
+            redis_client.hset(buffer().keys.intents, intent, entry)
+    assert_reads(alice)
+    redis_client.hset(buffer().keys.intents, "foreign", entry)
+    unread.heal()
+    unread.heal()
+    assert unread.status()[0].status.intents == 0
+    assert_heals(alice)

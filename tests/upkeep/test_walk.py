@@ -1,0 +1,378 @@
+"""Walks over everyone: at full speed after a loss, on demand, and gently, once in a while. Whatever is wrong is found
+and corrected, whatever is right is left alone."""
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.core.management import call_command
+from django.core.validators import validate_slug
+
+from notifications_counter.conf import options
+from notifications_counter.counters import unread
+from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
+from notifications_counter.monitoring.status import look_at
+from notifications_counter.upkeep import walk
+from notifications_counter.upkeep.state import WalkState
+from notifications_counter.upkeep.walk import Difference, Result, Walker
+from tests.support import (
+    PATIENCE,
+    OtherConnection,
+    assert_exact,
+    assert_heals,
+    assert_reads,
+    buffer,
+    doubted,
+    entries,
+    notify,
+    sent,
+    unheard,
+)
+from tests.tasks.counters import open_issues, urgent_issues, visible_posts
+from tests.tasks.models import Issue, Post, Project, ProjectIssueCount, Topic
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+DAY = 86400
+
+
+def state() -> WalkState:
+    return WalkState.of(CounterShard.objects.get(counter="unread", shard=0).walk)
+
+
+def create_unheard(*users: Any) -> None:
+    """As raw SQL, or a trigger."""
+    keys = [getattr(user, "pk", user) for user in users]
+    unheard(Notification.objects.bulk_create, [Notification(user_id=key, title="unheard") for key in keys])
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of two owners."""
+    monkeypatch.setattr(walk, "PAGE", 2)
+
+
+@pytest.fixture
+def users(healed: None, small_pages: None, make_user: Any) -> list[Any]:
+    """Nine users with a notification each, in the order of keys."""
+    for _ in range(9):
+        notify(make_user(), 1)
+    return list(get_user_model().objects.order_by("pk"))
+
+
+@pytest.fixture
+def restored(users: list[Any]) -> list[Any]:
+    """A generation that has just begun, and one notification of each that nobody has heard of."""
+    create_unheard(*users)
+    unread.invalidate()
+    return users
+
+
+# -------------------------------------------------------------------------------------------------------- at full speed
+def test_a_walk_lets_others_work_in_between(restored, caplog):
+    """A heal ends with its time, and says that there is more to do. Reads never wait for it."""
+    caplog.set_level(logging.INFO, "notifications_counter")
+    heals = [unread.heal(0)]
+    assert look_at(unread).recovery == "running"
+    assert_reads(*restored)
+    while heals[-1].unfinished:
+        heals.append(unread.heal(0))
+        assert len(heals) < 9
+    assert [heal.owners for heal in heals] == [2, 2, 2, 2, 1, 0][: len(heals)]
+    assert look_at(unread).recovery == ""
+    assert [r.event for r in caplog.records if r.name == "notifications_counter"][-1] == "recovered"
+    assert unread.flush() == Result(9)  # no mismatch: it is known that Redis was lost
+    assert_exact(*restored)
+
+
+def test_two_flushers_share_a_walk(restored):
+    """The second one takes pages between those of the first one."""
+    others: list[int] = []
+
+    def second(compared: int) -> None:
+        with OtherConnection() as other:
+            others.append(other.run(unread.heal, 0).owners)
+
+    assert unread.heal(progress=second).owners + sum(others) == 9
+    assert others[:2] == [2, 2]
+    assert state().speed == ""
+    assert_heals(*restored)
+
+
+@pytest.mark.parametrize("step", ["compare_stored", "_release"])
+def test_a_page_whose_flusher_was_killed_is_taken_over(restored, monkeypatch, step):
+    def die(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Walker, step, die)
+        with pytest.raises(KeyboardInterrupt):
+            unread.heal()
+    assert unread.heal() == Result(7)
+    assert look_at(unread).recovery == "running"  # it may be alive, and only slow
+    monkeypatch.setattr(walk, "TAKE_OVER_SECONDS", 0)
+    assert unread.heal() == Result(2)
+    assert look_at(unread).recovery == ""
+    unread.flush()
+    assert_exact(*restored)
+
+
+@pytest.mark.parametrize("key", ["", "a,b", 'a"b', "a\\b", "[1]", "%s", "é", "\N{GRINNING FACE}", " x", "zoe smith"])
+@pytest.mark.keys
+def test_keys_of_any_characters(small_pages, monkeypatch, key):
+    """Validators that save() does not ask refuse some of them."""
+    monkeypatch.setattr(Topic._meta.pk, "validators", [validate_slug])
+    topics = [Topic.objects.create(id=each) for each in ("a", "b", key, "y", "z")]
+    unheard(Post.objects.bulk_create, [Post(topic=topic) for topic in topics])
+    looks: list[int] = []
+    visible_posts.heal(progress=looks.append, stopped=lambda: len(looks) > 10)
+    assert looks == [2, 4, 5]
+    visible_posts.flush()
+    unheard(Post.objects.bulk_create, [Post(topic=topic) for topic in topics])
+    assert visible_posts.recount() == Result(5, wrong=5)
+    visible_posts.flush()
+    assert_exact(*topics, counter=visible_posts)
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_one_walk_for_all_shards(small_pages, make_user, shards):
+    users = [make_user() for _ in range(12)]
+    with entries(SHARDS=shards):
+        for user in users:
+            notify(user)
+        unread.heal()
+        create_unheard(*users)
+        lost = unread.buffers[-1]
+        lost.client.redis.delete(lost.keys.state, lost.keys.ready)
+        assert unread.heal() == Result(12)
+        unread.flush()
+        assert unread.recount().wrong == 0
+        assert_exact(*users)
+
+
+# --------------------------------------------------------------------------------------------------------------- gently
+class Clock:
+    """Time that passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = time.time() + 2 * DAY
+
+    def monotonic(self) -> float:
+        return self.now
+
+    time = monotonic
+
+
+@pytest.fixture
+def clock(users: list[Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Two days after everyone was compared, comparing a page takes a second."""
+    clock, compare = Clock(), Walker.compare
+
+    def slow(self: Walker, found: Any) -> None:
+        clock.now += 1
+        compare(self, found)
+
+    unread.flush()
+    monkeypatch.setattr(walk, "time", clock)
+    monkeypatch.setattr("notifications_counter.upkeep.state.time", clock)
+    monkeypatch.setattr(Walker, "compare", slow)
+    with entries(VERIFY_SECONDS=DAY):
+        yield clock
+
+
+def run(clock: Clock) -> list[int]:
+    """Heal every five seconds until a walk ends. Returns how many owners each heal compared."""
+    found = []
+    while not found or state().speed:
+        found.append(unread.heal().owners)
+        clock.now += 5
+        assert len(found) < 100
+    return found
+
+
+def test_a_gentle_walk_compares_a_page_in_a_heal_and_rests(users, clock):
+    """It takes a twentieth of the time at most, and comes once in VERIFY_SECONDS."""
+    began = clock.now
+    found = run(clock)
+    assert found == [2, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0]
+    assert state().began == began
+    assert unread.heal() == Result()
+    clock.now = began + DAY - 1
+    assert unread.heal() == Result()
+    clock.now = began + DAY
+    assert unread.heal() == Result(2)
+    with entries(VERIFY_SECONDS=0):
+        clock.now += 10 * DAY
+        assert state().speed
+    clock.now -= 20 * DAY  # the clock is set back
+    assert sum(run(clock)) == 7
+    with entries(VERIFY_SECONDS=0):
+        clock.now += 10 * DAY
+        assert unread.heal() == Result()
+
+
+def test_what_a_gentle_walk_finds(users, clock, caplog):
+    """Wrong rows, and wrong totals, stored or cached; of owners without rows, and without totals."""
+    unread.counts(users)
+    create_unheard(users[3])
+    totals = UserNotificationsCount.objects
+    unheard(totals.filter(pk=users[7].pk).update, unread_count=6)
+    unheard(totals.filter(pk=users[8].pk)._raw_delete, "default")
+    unheard(Notification.objects.filter(user=users[0])._raw_delete, "default")
+    seen: list[Difference] = []
+    for _ in range(40):
+        unread.heal(report=seen.append)
+        clock.now += 5
+    assert seen == [
+        Difference(users[0].pk, 1, 0),
+        Difference(users[3].pk, 1, 2),
+        Difference(users[7].pk, 6, 1),
+        Difference(users[8].pk, 0, 1),
+    ]
+    records = [record for record in caplog.records if getattr(record, "event", "") == "mismatched"]
+    assert sum(record.wrong for record in records) == look_at(unread).mismatched == 4
+    with sent() as commands:
+        unread.counts([user for i, user in enumerate(users) if i not in (0, 3, 7, 8)])
+    assert commands == ["MGET"]  # whoever is right keeps a cached total
+    assert unread.flush().wrong == 0
+    assert_exact(*users)
+
+
+# ------------------------------------------------------------------------------------------------------------ on demand
+WRONG: dict[str, Callable[[Any, Any], Any]] = {
+    "stored": lambda redis, user: unheard(UserNotificationsCount.objects.filter(pk=user.pk).update, unread_count=-7),
+    "not stored": lambda redis, user: unheard(UserNotificationsCount.objects.filter(pk=user.pk)._raw_delete, "default"),
+    "cached": lambda redis, user: redis.set(buffer().keys.total(buffer().status().generation, str(user.pk)), 9),
+    "rows deleted": lambda redis, user: unheard(
+        Notification.objects.filter(user=user, title="0")._raw_delete, "default"
+    ),
+    "rows created": lambda redis, user: create_unheard(user, user),
+}
+
+
+@pytest.mark.keys
+@pytest.mark.parametrize("everyone", [False, True], ids=["one", "everyone"])
+@pytest.mark.parametrize("name", WRONG)
+def test_a_recount_finds_and_corrects(healed, alice, bob, redis_client, name, everyone, caplog):
+    for user in (alice, bob):
+        notify(user)
+        unread.count(user)
+    WRONG[name](redis_client, alice)
+    owners = None if everyone else [alice, alice]
+    seen: list[Difference] = []
+
+    def everything() -> Any:
+        keys = redis_client.scan_iter(match=f"{{{options.KEY_PREFIX}:*")
+        totals = UserNotificationsCount.objects.order_by("pk")
+        return {key: redis_client.dump(key) for key in keys}, list(totals.values()), list(CounterShard.objects.values())
+
+    before = everything()
+    assert unread.recount(owners, dry_run=True, report=seen.append) == Result(1 + everyone, wrong=1)
+    assert everything() == before
+    assert unread.recount(owners, report=seen.append) == Result(1 + everyone, wrong=1)
+    assert (doubted(), look_at(unread).mismatched) == ([str(alice.pk)], 1)
+    assert [found.owner for found in seen] == [alice.pk] * 2
+    assert_reads(alice, bob)
+    assert unread.flush() == Result(1)
+    assert_exact(alice, bob)
+
+
+@pytest.mark.parametrize("everyone", [False, True], ids=["one", "everyone"])
+def test_a_commit_that_is_on_its_way_is_not_reported(healed, alice, everyone):
+    """The database has the row, and Redis does not know yet; or it is known that it has missed one."""
+    notify(alice)
+    owners = None if everyone else [alice]
+    buffer().announce("other", [str(alice.pk)])
+    create_unheard(alice)
+    for dry_run in (True, False):
+        assert unread.recount(owners, dry_run) == Result(1)
+    assert_reads(alice)
+    buffer().confirm("other", {str(alice.pk): 1})
+    assert unread.recount(owners) == Result(1)
+    unread.flush()
+    create_unheard(alice)
+    RecountRequest.objects.create(counter="unread", owner=str(alice.pk))
+    assert unread.recount(owners) == Result(1)
+    RecountRequest.objects.all().delete()
+    unread.flush()
+    assert_exact(alice)
+
+
+@pytest.mark.keys
+def test_recounts_while_others_write(healed, monkeypatch, make_user):
+    monkeypatch.setattr(walk, "PAGE", 4)
+    users = [make_user() for _ in range(10)]
+
+    def write() -> None:
+        chance = random.Random(1)
+        for _ in range(100):
+            user = chance.choice(users)
+            if chance.random() < 0.6:
+                Notification.objects.bulk_create(Notification(user_id=user.pk, title="x") for _ in range(2))
+            else:
+                Notification.objects.filter(user=user.pk).mark_as_read()
+            unread.count(chance.choice(users))
+
+    with OtherConnection() as other:
+        writing, wrong = other.start(write), 0
+        while not writing.done():
+            wrong += unread.recount().wrong + unread.flush().wrong + unread.heal().wrong
+        writing.result(PATIENCE)
+    assert wrong == 0
+    assert_heals(*users)
+
+
+def test_a_recount_goes_on_where_it_was_interrupted(users, redis_client, capsys):
+    """For an hour."""
+    create_unheard(*users)
+    assert unread.recount(stopped=lambda: True) == Result(2, 2, unfinished=True)
+    assert 3500 < redis_client.ttl(buffer().keys.walked) <= 3600
+    assert unread.recount(dry_run=True, resume=True).owners == 9
+    assert unread.recount(users[:2], resume=True).owners == 2
+    assert unread.recount(resume=True) == Result(7, 7)
+    assert unread.recount(resume=True).owners == 9  # that one had come to its end
+    unread.recount(stopped=lambda: True)
+    call_command("recount_counters", "--counter", "unread")
+    assert f"unread: resuming after owner {users[1].pk}, where a run" in capsys.readouterr().out
+    unread.recount(stopped=lambda: True)
+    call_command("recount_counters", "--counter", "unread", "--restart")
+    said = capsys.readouterr().out
+    assert "resuming" not in said
+    assert "unread: compared 9 owners, 0 wrong." in said
+    buffer().note_walked('[7,\t"likes"]')  # of a release with other owners
+    assert unread.recount(resume=True).owners == 9
+    assert_exact(*users)
+
+
+# --------------------------------------------------------------------------------------------- totals of deleted owners
+@pytest.mark.parametrize("how", ["full speed", "gentle", "on demand"])
+@pytest.mark.parametrize("left", [None, "urgent_count"], ids=["zero", "another counter's is not zero"])
+def test_totals_of_deleted_owners_are_removed(all_healed, house, garden, how, left):
+    """Unless a total that another counter stores in the same row is not zero."""
+    for project in (house, garden):
+        Issue.objects.create(project=project, urgent=True)
+    open_issues.flush()
+    urgent_issues.flush()
+    gone = house.pk
+    house.delete()
+    open_issues.flush()
+    urgent_issues.flush()
+    if left:
+        unheard(ProjectIssueCount.objects.filter(pk=gone).update, **{left: 1})
+    unread.recount(dry_run=True)
+    assert ProjectIssueCount.objects.count() == 2
+    if how == "full speed":
+        open_issues.invalidate()
+        open_issues.heal()
+    elif how == "gentle":
+        with entries(VERIFY_SECONDS=0.001):
+            open_issues.heal()
+    else:
+        open_issues.recount()
+    assert ProjectIssueCount.objects.filter(pk=gone).exists() == bool(left)
+    assert Project.objects.filter(pk=garden.pk).exists()
+    assert ProjectIssueCount.objects.get(pk=garden.pk).open_count == 1
