@@ -14,7 +14,7 @@ demo: .venv/demo.stamp
 serve: .venv/demo.stamp
 	$(BIN)/python manage.py serve $(if $(PORT),--port $(PORT))
 
-# Each test once, in minutes. ARGS go to pytest: make test ARGS="tests/maintenance -k lease"
+# Each test once, in minutes. ARGS go to pytest: make test ARGS="tests/upkeep -k walk"
 test: .venv/test.stamp
 	$(BIN)/python -m tests $(ARGS)
 
