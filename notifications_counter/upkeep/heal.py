@@ -48,7 +48,7 @@ class Healer:
         """Heal, and walk over everyone for about ``seconds`` if Redis has lost something."""
         counter, until = self.counter, time.monotonic() + seconds
         refuse_in_transaction(counter.db)
-        if not is_in_force(counter):
+        if not put_in_force(counter):
             return Result()
         mismatches: list[Difference] = []
         walker = Walker(counter, mismatches.append)
@@ -95,10 +95,10 @@ class Healer:
 
 
 # ------------------------------------------------------------------- declarations
-def is_in_force(counter: Declaration) -> bool:
-    """Return whether this process's declaration of a counter, and its SHARDS, are in force. If others are, put them in
-    force, but only when this process heals the counter for the first time: otherwise, two processes with different code
-    would take turns forever. They are in force ``deploy_seconds`` later; until then, readers count rows."""
+def put_in_force(counter: Declaration) -> bool:
+    """Put this process's declaration of a counter, and its SHARDS, in force, but only when it heals the counter for the
+    first time: otherwise, two processes with different code would take turns forever. Returns whether a generation may
+    begin or has begun: not if others are in force, nor for ``deploy_seconds`` after it, when readers count rows."""
     fingerprint = counter.fingerprint_with(options.SHARDS)
     about = counter.name, identify(connections[counter.db]).id
     _forget_switched_off(counter)
@@ -159,6 +159,6 @@ def deploy_seconds() -> float:
 def invalidate(counter: Declaration) -> None:
     """Discard what Redis holds, because the database was restored. The next heal walks over everyone."""
     refuse_in_transaction(counter.db)
-    if is_in_force(counter):
+    if put_in_force(counter):
         for buffer in counter.buffers:
             begin_generation(counter, buffer, "the database was restored from a backup")

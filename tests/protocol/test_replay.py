@@ -43,7 +43,7 @@ STEPS: list[tuple[Any, str]] = [
     (Buffer, "total:get look:look keep:keep cut:cut fetch:fetch drop:drop begin_generation:recover"),
     (Reader, "rows:count"),
     (flush.Flusher, "flush:row _store:apply"),
-    (heal, "is_in_force:begin shard_row:check"),
+    (heal, "put_in_force:begin shard_row:check"),
     (heal.Healer, "_doubt_requested:requests _ground:ground"),
     (QuerySet, "delete:delete"),
     (CounterShard, "save:note"),
@@ -132,7 +132,7 @@ class Replay:
             counter.flush()
         heal._seen.clear()
         if is_other_number:
-            heal.is_in_force(votes)
+            heal.put_in_force(votes)
         counter.counts([] if start.redis.owners[0].total is None else self.keys)
 
     def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from django.db import IntegrityError, connections, transaction
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import CounterShard, Notification, UserNotificationsCount
-from notifications_counter.upkeep.heal import is_in_force
+from notifications_counter.upkeep.heal import put_in_force
 from notifications_counter.upkeep.places import at, local_counters
 from tests.faults.actors import Change, Reader, Writer, atomic
 from tests.support import entries
@@ -132,9 +132,9 @@ class Site(Processes):
                 heals = True  # else another release does, or nobody until DEPLOY_SECONDS are over
                 for local in locals_:
                     with at(local.place), interruptible:
-                        heals &= is_in_force(unread)
+                        heals &= put_in_force(unread)
                         unread.heal()
-                        heals &= is_in_force(unread)
+                        heals &= put_in_force(unread)
                 if heals:
                     journal.note("healed", start, now())
                     if calm:
