@@ -39,21 +39,21 @@ class Database:
     ``lasting_id``  does not depend on the server, which may be replaced: event log and time-sliced counters are stored
                     only in Redis, and must survive that
     ``uid``         the random part of the id
-    ``mark``        how the ``uid`` of a tenant's schema must end, by its name; '' for others. A clone starts with the
+    ``ending``      how the ``uid`` of a tenant's schema must end, by its name; '' for others. A clone starts with the
                     ``uid`` of its original, and so did an earlier clone of the same name
     ``in_memory``   whether it is a SQLite database in memory
     ``counters``    the names of those for which a generation has begun, so that their Redis is not new
     ``buffers``     of each counter that has been used
     """
 
-    __slots__ = ("id", "lasting_id", "uid", "mark", "in_memory", "counters", "buffers")
+    __slots__ = ("id", "lasting_id", "uid", "ending", "in_memory", "counters", "buffers")
 
     def __init__(
-        self, uid: str, where: Sequence[Any], system: Sequence[Any] = (), in_memory: bool = False, mark: str = ""
+        self, uid: str, where: Sequence[Any], system: Sequence[Any] = (), in_memory: bool = False, ending: str = ""
     ):
         # ``where``: on the server. ``system`` names the server.
         self.uid = uid
-        self.mark = mark
+        self.ending = ending
         self.id = _hash(uid, *where, *system)
         self.lasting_id = _hash(uid, *where)
         self.in_memory = in_memory
@@ -87,9 +87,9 @@ def look_up(connection: BaseDatabaseWrapper) -> Database:
             if (found := _read(connection)) is None and not inside:
                 _rows(connection).get_or_create(pk=1, defaults={"uid": _new_uid()})
                 found = _read(connection)
-            if found and not found.uid.endswith(found.mark):  # it is new, a clone, or renamed
+            if found and not found.uid.endswith(found.ending):  # it is new, a clone, or renamed
                 if not inside:
-                    _rows(connection).filter(uid=found.uid).update(uid=_new_uid(found.mark))
+                    _rows(connection).filter(uid=found.uid).update(uid=_new_uid(found.ending))
                 found = None if inside else _read(connection)
             if found:
                 shards = own_rows("CounterShard", connection.alias).exclude(generation="")
@@ -160,8 +160,8 @@ def _read(connection: Any) -> Database | None:
             cursor.execute("SELECT system_identifier FROM pg_control_system()")
             address += cursor.fetchone()
     if connection.vendor == "postgresql":
-        mark = "" if schema_of(connection) is None else _hash(address[1])[:8]
-        return Database(uid, address[:2], address[2:], mark=mark)
+        ending = "" if schema_of(connection) is None else _hash(address[1])[:8]
+        return Database(uid, address[:2], address[2:], ending=ending)
     if connection.vendor == "mysql":
         return Database(uid, address)
     name = connection.settings_dict["NAME"]
@@ -170,9 +170,9 @@ def _read(connection: Any) -> Database | None:
     return Database(uid, [name])
 
 
-def _new_uid(mark: str = "") -> str:
-    """Make a random ``uid`` that ends with ``mark``."""
-    return uuid4().hex[: 32 - len(mark)] + mark
+def _new_uid(ending: str = "") -> str:
+    """Make a random ``uid`` with this ending."""
+    return uuid4().hex[: 32 - len(ending)] + ending
 
 
 def _in_memory(uid: str, name: Any) -> Database:
