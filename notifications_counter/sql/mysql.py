@@ -16,7 +16,7 @@ def store(target: Target, chunk: Chunk) -> None:
     with t.connection.cursor() as cursor:
         cursor.execute(
             f"INSERT INTO {t.table} ({t.columns}) SELECT {names}, total, {t.placeholders}"
-            f" FROM JSON_TABLE(%s, '$[*]' COLUMNS ({columns}, total BIGINT PATH '$[{len(kinds)}]')) AS batch"
+            f" FROM JSON_TABLE(%s, '$[*]' COLUMNS ({columns}, total BIGINT PATH '$[{len(kinds)}]')) AS chunk"
             f" ON DUPLICATE KEY UPDATE"
             f" {t.updated} = IF({stored} <> VALUES({t.count}), VALUES({t.updated}), {t.updated}),"
             f" {t.count} = VALUES({t.count})",

@@ -14,7 +14,7 @@ def store(target: Target, chunk: Chunk) -> None:
     with t.connection.cursor() as cursor:
         cursor.execute(
             f"INSERT INTO {t.table} AS stored ({t.columns}) SELECT {names}, total, {t.placeholders}"
-            f" FROM unnest({arrays(t.counter, t.connection)}, %s::bigint[]) AS batch ({names}, total){t.on_conflict}",
+            f" FROM unnest({arrays(t.counter, t.connection)}, %s::bigint[]) AS chunk ({names}, total){t.on_conflict}",
             (*t.values(), *columns),
         )
 
