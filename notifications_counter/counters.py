@@ -164,7 +164,7 @@ class Counter(Declaration):
 
         walker, first = Walker(self, note_and_report, dry_run), self.buffers[0]
         if owners is not None:
-            walker.look_at(str(self.key(owner)) for owner in many(owners))
+            walker.compare_these(str(self.key(owner)) for owner in many(owners))
         else:
             position = first.walked() or None if resume and not dry_run else None
             for buffer in self.buffers if position is None and not dry_run else ():

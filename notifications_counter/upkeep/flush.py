@@ -105,7 +105,7 @@ class Flusher:
     def _flush_batch(self, buffer: Buffer, row: Any) -> bool:
         """Write one batch. Returns whether another one may wait."""
         own = uuid4().hex
-        batch, size, self.aside = buffer.cut(row.generation, row.mark, own)
+        batch, size, self.set_aside_before = buffer.cut(row.generation, row.mark, own)
         if not batch:
             return False
         done = int(row.mark.split(":")[1]) if row.mark.startswith(batch) else 0
@@ -148,7 +148,7 @@ class Flusher:
         self.result.aside += len(aside)
         if aside:
             set_aside(self.counter, aside)
-        if self.aside:
+        if self.set_aside_before:
             buffer.take_back([str(key) for key in counts])
         if self.can_tell:
             self._find_mismatches(owners, counts, before)

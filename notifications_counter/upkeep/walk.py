@@ -134,7 +134,7 @@ class Walker:
                 gone.filter(**{sharing.field: 0 for sharing in counter.sharing}).delete()
 
     # --------------------------------------------------------------- on demand
-    def look_at(self, owner_keys: Iterable[str]) -> None:
+    def compare_these(self, owner_keys: Iterable[str]) -> None:
         """Compare these owners."""
         for some in chunked(list(dict.fromkeys(owner_keys)), PAGE):
             self.compare(self.everyone.these([self.counter.decode(owner_key) for owner_key in some]))

@@ -142,11 +142,11 @@ class Intents:
             self.unread.pop()
         return refused
 
-    def confirm(self, net: Mapping[Declaration, Mapping[str, Delta]]) -> list[Owner]:
+    def confirm(self, deltas: Mapping[Declaration, Mapping[str, Delta]]) -> list[Owner]:
         """Confirm all intents, with the deltas of their owners. Returns the owners whose deltas Redis did not accept,
         as far as is known."""
         for intent in self.all:
-            intent.set_deltas(net.get(intent.counter, {}))
+            intent.set_deltas(deltas.get(intent.counter, {}))
         failed: list[Owner] = []
         for group in _grouped(self.all):
             failed += self._confirm(group)
