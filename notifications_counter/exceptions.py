@@ -16,7 +16,7 @@ class CommandRefused(BufferUnavailable):
 
 
 class ScriptFailed(BufferUnavailable):
-    """A script has met a foreign value in a key of the counters. It is deleted, and everyone is recounted. Counts are
+    """A script has met a foreign value in a key of the counters. It is deleted, and everyone is in doubt. Counts are
     still right."""
 
 

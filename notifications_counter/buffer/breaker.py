@@ -127,8 +127,8 @@ class Breaker:
             about = {"event": "redis_broken", "cache": self.alias, "command": name, "reason": reason}
             text = (
                 "%s failed, because a key of the counters in Redis (cache %r) holds something that they have not "
-                "written: %s. It is deleted, and reads count rows until flush_counters has recounted "
-                "everyone. Find out what else writes there."
+                "written: %s. It is deleted, and reads count rows until flush_counters runs. Find out what else "
+                "writes there."
             )
             logger.error(text, name, self.alias, reason, extra=about)
         return ScriptFailed(f"{name} failed on what Redis (cache {self.alias!r}) holds: {reason}")

@@ -95,7 +95,7 @@ def check_general_cache() -> Messages:
 def _may_be_cleared(fact: str) -> Warning:
     return Warning(
         fact,
-        hint="If a cache in this database is cleared, the app has to recount everyone. Add one to CACHES whose "
+        hint="If a cache in this database is cleared, everyone's rows are counted again. Add one to CACHES whose "
         f"LOCATION ends with the number of an unused Redis database, and set {SETTING}['CACHE_ALIAS'] to its name.",
         id=id_("W003"),
     )

@@ -60,8 +60,8 @@ class Dashboard(CounterShard):
 
 
 class RecountRequest(models.Model):
-    """Asks for a recount: of an owner, written while Redis was unreachable; or of everyone, if a statement does not
-    say whose counts it changed. Requests are written and deleted, never changed."""
+    """Names an owner to doubt, because Redis could not be told; or everyone, if a statement does not say whose counts
+    it changed. Requests are written and deleted, never changed."""
 
     counter = ExactCharField(_("counter"), max_length=100)
     owner = models.TextField(_("owner"), blank=True)

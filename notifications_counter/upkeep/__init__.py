@@ -1,1 +1,1 @@
-"""The work of the flusher and of the commands: flush, heal, recount, recover, verify, clean, prune."""
+"""The work of the flusher and of the commands: heal, walk, flush, clean, prune."""

@@ -117,7 +117,7 @@ class Walker:
     def _doubt(self, keys: Iterable[Key]) -> None:
         owners = [] if self.dry_run else [(self.counter, str(key)) for key in keys]
         if doubt(owners):
-            raise BufferUnavailable("Redis is unavailable. Wrong counts were found, but not corrected. Run it again.")
+            raise BufferUnavailable("Redis is unavailable. Wrong counts were found, but not doubted. Run it again.")
 
     def _remove_orphans(self, found: Sequence[Counted]) -> None:
         """Delete the totals of deleted owners, if the count is zero."""

@@ -8,7 +8,7 @@ Why not ``post_save`` and ``post_delete``? ``update()``, ``bulk_create()`` and f
 in memory doesn't know what its row was before, or is now: another process, an ``F()`` or a trigger may have changed it.
 The signals come before the COMMIT, which may fail, and after the statement, too late to announce anything in autocommit
 mode. And a receiver of ``post_delete`` makes Django load every row that it deletes. The app uses both only to notice
-that something else has written a stored total (``totals.py``), whose owner is then recounted.
+that something else has written a stored total (``totals.py``), whose owner is then in doubt.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ def _count(
         return statement_class(counters, compiler, original, is_stock).run(*args, **kwargs)
     countable = tuple([counter for counter in counters if counter not in uncountable])
 
-    def execute_and_recount() -> tuple[Any, Change]:
+    def execute_and_doubt() -> tuple[Any, Change]:
         result = _count(countable, kind, compiler, original, *args, **kwargs)
         return result, Change({}, everyone_of=uncountable)
 
-    return Ledger.on(connection).write(None, execute_and_recount)
+    return Ledger.on(connection).write(None, execute_and_doubt)

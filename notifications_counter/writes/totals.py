@@ -1,4 +1,4 @@
-"""Recounts owners whose stored totals something other than the flusher has written: a fixture, a shell, an admin.
+"""Doubts owners whose stored totals something other than the flusher has written: a fixture, a shell, an admin.
 
 Saving or deleting an instance sends ``post_save`` or ``post_delete``. The door sees the statements that send no signal:
 ``update()``, ``bulk_create()`` and raw deletions.
@@ -26,7 +26,7 @@ _maintained: ContextVar[bool] = ContextVar("maintained", default=False)
 
 @contextmanager
 def maintained() -> Iterator[None]:
-    """Mark writes to totals as the app's own, which need no recount."""
+    """Mark writes to totals as the app's own, which put nobody in doubt."""
     token = _maintained.set(True)
     try:
         yield
@@ -35,7 +35,7 @@ def maintained() -> Iterator[None]:
 
 
 def write_totals(counters: tuple[Declaration, ...], compiler: Any, execute: Callable[[], Any]) -> Any:
-    """Execute a statement of the ORM that writes totals of these counters, and recount the owners."""
+    """Execute a statement of the ORM that writes totals of these counters, and put the owners in doubt."""
     query, connection = compiler.query, compiler.connection
     using = connection.alias
     if isinstance(query, UpdateQuery):
@@ -45,13 +45,13 @@ def write_totals(counters: tuple[Declaration, ...], compiler: Any, execute: Call
     if not counters or _maintained.get():
         return execute()
 
-    def execute_and_recount() -> tuple[Any, Change]:
+    def execute_and_doubt() -> tuple[Any, Change]:
         written = {counter: _owners(counter, query, using) for counter in counters}
         everyone_of = [counter for counter, keys in written.items() if any(map(_is_expression, chain(*keys)))]
         deltas = {counter: _unknown(counter, keys) for counter, keys in written.items() if counter not in everyone_of}
         return execute(), Change(deltas, everyone_of)
 
-    return Ledger.on(connection).write(None, execute_and_recount)
+    return Ledger.on(connection).write(None, execute_and_doubt)
 
 
 def _owners(counter: Declaration, query: Any, using: str) -> list[tuple[Any, ...]]:
@@ -79,7 +79,7 @@ def listen() -> None:
 
 
 def _written(sender: type[Model], instance: Model, using: str, **_: Any) -> None:
-    """Recount the owner of a total that was saved, also by ``loaddata``, or deleted."""
+    """Doubt the owner of a total that was saved, also by ``loaddata``, or deleted."""
     tables = counters_of_table(sender._meta.db_table)
     for counter in tables.totals if tables else ():
         if counter.db == using and not _maintained.get():

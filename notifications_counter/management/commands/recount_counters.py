@@ -65,7 +65,7 @@ class Command(CounterCommand):
         **options: Any,
     ) -> None:
         if restored and (counter or owner or dry_run):
-            raise CommandError("--restored recounts and corrects everyone. Leave out --counter, --owner and --dry-run.")
+            raise CommandError("--restored is about everyone. Leave out --counter, --owner and --dry-run.")
         self.dry_run, self.restored, self.restart = dry_run, restored, restart
         with plain_errors(), Meter(self.stdout, verbosity) as meter:
             if counter:
