@@ -29,7 +29,7 @@ GAUGES: dict[str, tuple[str, Callable[[CounterStatus], float]]] = {
     "failing": ("Did the last run of the flusher fail?", lambda c: bool(c.failure)),
     "intents_in_flight": ("Intents that are announced to Redis and not confirmed.", lambda c: c.in_flight),
     "overdue_intents": ("Intents in flight for longer than HEAL_AFTER.", lambda c: c.overdue),
-    "recovering": ("Do readers count rows until everyone is counted?", lambda c: bool(c.recovery)),
+    "recovering": ("Is a recovery due or running? Until it begins, reads count rows.", lambda c: bool(c.recovery)),
     "set_aside": ("Owners whose count could not be stored.", lambda c: c.set_aside),
 }
 
@@ -50,7 +50,7 @@ class CounterCollector(Collector):
 def _metrics(status: Status) -> Iterator[Metric]:
     up = GaugeMetricFamily(f"{PREFIX}up", "Could the state of the counter be read?", labels=LABELS)
     mismatched = CounterMetricFamily(
-        f"{PREFIX}mismatched", "Wrong counts that the flusher has found and corrected.", labels=LABELS
+        f"{PREFIX}mismatched", "Wrong counts that walks and flushes have found.", labels=LABELS
     )
     gauges = {name: GaugeMetricFamily(PREFIX + name, about, labels=LABELS) for name, (about, _) in GAUGES.items()}
     for name, place, counter in (

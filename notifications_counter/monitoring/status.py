@@ -37,7 +37,7 @@ MOST_REQUESTS = 10_000
 """The most requests to count. After an outage there may be many more, and monitoring should not wait for them."""
 
 DAY = 86400
-"""Seconds during which a wrong count that was corrected is worth a warning."""
+"""Seconds during which a wrong count that the flusher has found is worth a warning."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,11 @@ class CounterStatus:
     ``age``           age of the oldest change or request; 0 if nothing waits
     ``in_flight``     intents that are announced and not confirmed; a transaction may have several
     ``overdue``       how many of them are older than HEAL_AFTER, of at most 1,000 in each shard
-    ``recovery``      why rows are counted: ``waiting`` for processes of another declaration to end, or ``due``; or
-                      ``running``, while stored totals are compared with the rows; empty if all is in order
-    ``recovered_to``  the owner up to whom a running recovery has come
+    ``recovery``      empty if all is in order. Reads count rows while it is ``waiting`` for processes of another
+                      declaration to end, or ``due``; ``running``: stored totals are compared with the rows
+    ``recovered_to``  the owner up to whom they have been compared, while it is running
     ``set_aside``     owners whose count could not be stored
-    ``mismatched``    wrong counts that the flusher has found so far by comparing counts with rows
+    ``mismatched``    wrong counts that walks, flushes and recounts have found so far
     ``mismatch_age``  age of the last of them
     ``last_run``      age of the flusher's last run, if that was within a day
     ``failure``       why that run failed; empty if it succeeded
@@ -133,7 +133,7 @@ class CounterStatus:
             yield Problem(self.name, "set_aside", text % {"count": grouped(self.set_aside)})
 
     def warnings(self) -> Iterator[Problem]:
-        """Yield what was wrong during the last day, and is corrected, but may happen again."""
+        """Yield what was wrong during the last day, and is in order now, but may happen again."""
         if self.mismatch_age is not None and self.mismatch_age < DAY:
             text = _(
                 "flush_counters found a wrong count %(age)s ago, and corrected it. Something changes rows, or stored "
@@ -182,7 +182,7 @@ class Status:
 
     @property
     def warnings(self) -> list[Problem]:
-        """Problems of the last day that are corrected."""
+        """What was wrong during the last day, and is in order now."""
         return [problem for counter in self.counters for problem in counter.warnings()]
 
     @property
