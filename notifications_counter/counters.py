@@ -104,7 +104,7 @@ class Counter(Declaration):
         stopped: Callable[[], bool] = lambda: False,
         chunk_size: int | None = None,
     ) -> Result:
-        """Write the counts of owners that were touched since the last flush to the database, ``chunk_size`` owners (by
+        """Write the counts of owners that have changed since the last flush to the database, ``chunk_size`` owners (by
         default FLUSH_CHUNK) in each statement.
 
         A counter that is new is healed first. After each chunk, ``progress`` is called with the number of owners done
@@ -128,9 +128,9 @@ class Counter(Declaration):
         stopped: Callable[[], bool] = lambda: False,
         report: Callable[[Difference], None] | None = None,
     ) -> Result:
-        """Do what the flusher does before each flush: begin anew if Redis was restarted or replaced, or lost data, and
-        then compare everyone with the rows for about ``seconds``; put in doubt owners whose count Redis could not be
-        told of; and compare a page of owners if that is due. If more is to do, the result is ``unfinished``.
+        """Do what the flusher does before each flush: put in doubt owners whose change Redis has missed; begin with an
+        empty cache if Redis is new or has lost data, and then compare everyone with the rows for about ``seconds``; and
+        otherwise compare a page of owners if that is due. If more is to do, the result is ``unfinished``.
 
         ``progress`` is called with the number of owners that this call has compared so far, and ``report`` with each
         wrong count. The call ends after a page if ``stopped`` returns True. Raises NotInTransaction inside a
@@ -184,7 +184,7 @@ class Counter(Declaration):
     def invalidate(self) -> None:
         """Discard what Redis holds. Call this after you have restored the database from a backup.
 
-        The first read of each owner counts rows. Raises NotInTransaction
+        The first read of each owner counts rows, and the next heals compare everyone with them. Raises NotInTransaction
         inside a transaction.
         """
         invalidate(self)

@@ -30,7 +30,7 @@ class Fetched(NamedTuple):
 
 class Peek(NamedTuple):
     """What Redis holds of an owner: the cached ``total``, None if there is none; the ``pending`` and ``flushing``
-    deltas as texts, empty if the owner was not touched; and whether the owner is in flight."""
+    deltas as texts, empty if the owner is not; and whether the owner is in flight."""
 
     total: int | None
     pending: str

@@ -1,4 +1,4 @@
-"""Writes the counts of those who were touched since the last flush to the database: cut, fetch, count, store, drop.
+"""Stores in the database the counts of those who are pending: cut, fetch, count, store, drop.
 
 A count is the cached total as it was at the cut, or else the number of rows. Writing it twice is harmless, so a flush
 can be killed at any step, and repeated. The *mark* in the shard's row moves with each chunk, in the same transaction,

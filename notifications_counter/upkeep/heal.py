@@ -1,5 +1,5 @@
-"""Heals a counter: puts its declaration in force, begins a generation if Redis has lost something, puts in doubt whom
-RecountRequests and overdue intents name, and walks over everyone if that is due."""
+"""Heals a counter: puts its declaration in force, doubts whom RecountRequests and overdue intents name, begins a
+generation if Redis or the database has lost something, and walks over everyone if that is due."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Healer:
         self.stopped = stopped
 
     def heal(self, seconds: float) -> Result:
-        """Heal, and walk over everyone for about ``seconds`` if Redis has lost something."""
+        """Heal, and walk: at full speed for about ``seconds``, or a page of a gentle walk if it is due."""
         counter, until = self.counter, time.monotonic() + seconds
         refuse_in_transaction(counter.db)
         if not put_in_force(counter):
@@ -81,8 +81,8 @@ class Healer:
         return True
 
     def _ground(self, buffer: Buffer) -> None:
-        """Ground overdue intents, and each of them again whenever its age has doubled. `stays`: an intent is dropped
-        only when its transaction must be dead."""
+        """Ground overdue intents, and each of them again whenever its age has doubled. Drop those whose transaction
+        must be dead (rule: stays)."""
         now = buffer.status().now
         for intent in buffer.intents():
             age, age_then = now - intent.began, intent.checked - intent.began

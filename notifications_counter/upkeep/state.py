@@ -1,4 +1,4 @@
-"""How far a walk over everyone has come: JSON in the row of the counter's first shard."""
+"""The state of walks over everyone: JSON in the row of the counter's first shard, which every flusher changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Claim(NamedTuple):
 
 @dataclass
 class WalkState:
-    """How far a walk has come, as JSON in the row of the counter's first shard.
+    """How far a walk has come, and what walks and flushes have found.
 
     ``speed``        of the walk that is under way; empty if none is
     ``end``          the last owner of the claimed pages, None before the first, and whether these are ``all``

@@ -1,10 +1,10 @@
 """Walks over everyone, in pages, and puts those in doubt whose stored or cached total differs from the rows.
 
-There are three speeds: at full speed after Redis has lost something; on demand; and once in VERIFY_SECONDS, a page at a
-time, at a twentieth of the flusher's time. Flushers share a walk: the row of the counter's first shard says how far
-pages have been claimed, and which of them are not done. It is changed by an UPDATE that succeeds only if the row still
-says what was read. If a flusher is killed, another one takes over its page; if it was only slow, that costs work, and
-nothing else.
+A recount walks alone, on demand. Flushers walk together, at one of two speeds: at full speed after a generation has
+begun; and gently once in VERIFY_SECONDS, a page at a time, at a twentieth of a flusher's time. They share a walk: the
+row of the counter's first shard says how far pages have been claimed, and which of them are not done. It is changed by
+an UPDATE that succeeds only if the row still says what was read. If a flusher is killed, another one takes over its
+page; if it was only slow, that costs work, and nothing else.
 """
 
 from __future__ import annotations
