@@ -130,7 +130,10 @@ class Flusher:
             except ValidationError:
                 aside[each.owner] = "it is not the primary key of an owner. Find out what wrote it"
         counts: dict[Key, int] = {
-            key: each.total - (each.later or 0) for key, each in owners.items() if each.total is not None
+            key: each.total - (each.later or 0)
+            for key, each in owners.items()
+            # A negative total lacks a delta that is committed and not sent.
+            if each.total is not None and each.total - (each.later or 0) >= self.counter.least
         }
         for key in counts:
             if owners[key].later is None:  # the total was cached after a doubt

@@ -152,12 +152,12 @@ class Walker:
         progress(self.result.owners, "")
         return False
 
-    def _page(self, after: str | None) -> list[Counted]:
+    def _page(self, after: str | None, last: str | None = None) -> list[Counted]:
         """Return the next owners after an owner key, None for the first. Pages get smaller while the database fails to
         count them, as after a time limit. An owner who cannot be counted alone is set aside."""
         for size in (PAGE, 30, 1):
             try:
-                return self.everyone.page(after, size=size)
+                return self.everyone.page(after, last, size)
             except OperationalError as error:
                 if not self.everyone.connection.is_usable():
                     raise
@@ -165,7 +165,7 @@ class Walker:
         owner_key = str(self.everyone.first_key(after))
         if not self.dry_run:
             set_aside(self.counter, {owner_key: reason})
-        return self._page(owner_key)
+        return self._page(owner_key, last)
 
     # ---------------------------------------------------------------- together
     def walk_together(self, progress: Callable[[int], None], is_over: Callable[[], bool]) -> bool:
@@ -228,7 +228,7 @@ class Walker:
         for token, claim in list(state.claims.items()):
             if 0 <= now - claim.at < TAKE_OVER_SECONDS:
                 continue
-            if not (found := self.everyone.page(claim.after, claim.last)):
+            if not (found := self._page(claim.after, claim.last)):
                 del state.claims[token]
                 continue
             last = str(found[-1].key)

@@ -6,6 +6,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from django.db import OperationalError
 from django.utils import timezone
 
 from notifications_counter.buffer import Buffer
@@ -15,6 +16,7 @@ from notifications_counter.models import CounterShard, Notification
 from notifications_counter.sql.everyone import Everyone
 from notifications_counter.upkeep import heal, walk
 from notifications_counter.upkeep.walk import Walker
+from notifications_counter.writes.intents import Intents
 from tests.support import entries, notify, stored, unheard
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -111,7 +113,7 @@ def test_the_clock_of_who_declared_was_ahead(healed, alice):
     later = timezone.now() + timedelta(seconds=1)
     CounterShard.objects.filter(counter="unread").update(generation="", declared_at=later)
     with entries(DEPLOY_SECONDS=600):
-        assert not heal.is_in_force(unread)
+        assert not heal.put_in_force(unread)
 
 
 def test_a_doubt_between_the_cut_and_the_fetch_is_no_mismatch(healed, alice):
@@ -131,3 +133,29 @@ def test_a_doubt_between_the_cut_and_the_fetch_is_no_mismatch(healed, alice):
 
     with mock.patch.object(Buffer, "fetch", late):
         assert unread.flush().wrong == 0
+
+
+def test_a_page_that_is_taken_over_takes_too_long(healed, make_user, monkeypatch):
+    for _ in range(3):
+        notify(make_user(), 1)
+    unread.invalidate()
+    assert Walker(unread)._claim()  # by a flusher that is killed
+    page = Everyone.page
+
+    def limited(self: Everyone, after: Any, last: Any = None, size: int = 1000) -> Any:
+        if size > 1:
+            raise OperationalError("canceling statement due to statement timeout")
+        return page(self, after, last, size)
+
+    monkeypatch.setattr(Everyone, "page", limited)
+    heal_later()
+    assert not is_walking()
+
+
+def test_a_row_is_deleted_whose_writer_was_killed_before_it_told_redis(healed, alice):
+    assert unread.count(alice) == unread.count(alice) == 0
+    with mock.patch.object(Intents, "confirm", return_value=[]):
+        row = Notification.objects.create(user=alice, title="x")
+    row.delete()
+    assert unread.flush().aside == 0
+    assert stored(alice) == 0

@@ -13,6 +13,7 @@ if redis.call('EXISTS', intents) == 0 and redis.call('EXISTS', in_flight) == 1 t
   redis.call('DEL', ready)
   ready_now = false
 end
+if redis.call('HEXISTS', intents, ARGV[1]) == 1 then return 1 end -- it was sent twice
 local now = redis.call('TIME')[1]
 local entry = '{"began":' .. now .. ',"checked":' .. now .. ',"owners":' .. ARGV[2] .. '}'
 redis.call('HSET', intents, ARGV[1], entry)

@@ -111,7 +111,7 @@ class Command(CounterCommand):
         if not self.dry_run and not result.unfinished:
             counter.flush()
         meter.end()
-        now = "" if self.dry_run or not result.wrong else " Their rows were counted."
+        now = "" if self.dry_run or result.unfinished or not result.wrong else " Their rows were counted."
         meter.say(f"{name}: compared {number(result.owners, 'owner')}, {result.wrong:,} wrong.{now}")
         if result.unfinished:
             meter.say(f"{name}: stopped. Run it again within an hour to go on.")
