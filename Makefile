@@ -39,7 +39,7 @@ docs: .venv/docs.stamp
 	$(BIN)/sphinx-build -q -W --keep-going -c docs . build/docs
 	@echo build/docs/index.html
 
-# The packages of a release: "Make a release" in CONTRIBUTING.md
+# The packages of a release: make dist PROJECT_URL=https://… makes the links of the README absolute.
 dist: .venv/dist.stamp
 	rm -rf dist
 	$(BIN)/python -m build
@@ -60,10 +60,11 @@ messages: .venv/demo.stamp
 		$(CURDIR)/$(BIN)/python -m django compilemessages || exit 1; \
 	done
 
-# The extra of the target's name. Only what is imported is compiled.
+# The dependency group of the target's name, for which Debian 12's pip is too old. Only what is imported is compiled.
 .venv/%.stamp: pyproject.toml | $(BIN)/python
 	@echo 'Installing into .venv, which takes half a minute or more …'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[$*]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable . --group $*
 	touch $@
 
 $(BIN)/python:

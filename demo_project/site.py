@@ -114,10 +114,10 @@ class Visitors:
             self.trouble, self.done = said.pop("trouble"), Counter(said)
 
 
-def require_extra() -> None:
-    """Raise CommandError if the extra `demo` is not installed."""
+def require_packages() -> None:
+    """Raise CommandError if a package of the group `demo` is missing."""
     if missing := [name for name in ("rich", "uvicorn") if not find_spec(name)]:
-        raise CommandError(f"Not installed: {', '.join(missing)}. Try `pip install -e .[demo]`.")
+        raise CommandError(f"Not installed: {', '.join(missing)}. Try `pip install --group demo`.")
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import time
 from django.core.management.base import BaseCommand, CommandError
 
 from demo_project import report, traffic
-from demo_project.site import Site, require_extra, running_site
+from demo_project.site import Site, require_packages, running_site
 
 SIZES = (10, 1_000, 100_000)  # rows of a badge
 HTTP_SAMPLE = 20  # users whose badge is also asked for over HTTP
@@ -26,7 +26,7 @@ class Command(BaseCommand):
         parser.add_argument("--kills", type=int, default=5, help="how often the flusher is killed (default: 5)")
 
     def handle(self, *, seconds, users, clients, kills, **options):
-        require_extra()
+        require_packages()
         if min(seconds, users, clients) <= 0:
             raise CommandError("--seconds, --users and --clients must be greater than 0.")
         from rich.console import Console

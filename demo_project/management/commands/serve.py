@@ -4,7 +4,7 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand
 
 from demo_project import life, traffic
-from demo_project.site import require_extra, running_site
+from demo_project.site import require_packages, running_site
 
 USERS = 30
 VISITABLE = 5  # of these users get notifications, but only visitors read them
@@ -21,7 +21,7 @@ class Command(BaseCommand):
         parser.add_argument("--port", type=int, default=8000, help="port (default: 8000, or the next free one)")
 
     def handle(self, *, port, **options):
-        require_extra()
+        require_packages()
         self.say("Starting the site. The output of its processes also appears here.")
         try:
             with running_site(users=USERS, port=port, quiet=False) as site:
