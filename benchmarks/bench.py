@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 import django
 
 import servers
-from servers.relay import SlowRelay
+from servers.relay import Relay
 
 OURS = "this app"
 LIMIT = "limit: "
@@ -89,7 +89,7 @@ def distant(server: servers.Server, latency: float) -> Iterator[int]:
 
     def pass_on() -> None:
         here.close()
-        relay = SlowRelay(server)
+        relay = Relay(server)
         relay.delay = latency / 1000
         there.send(urlsplit(relay.url).port)
         with suppress(EOFError):

@@ -20,7 +20,7 @@ from django.test import override_settings
 
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
-from servers.relay import SlowRelay
+from servers.relay import Relay
 
 from .bench import LIMIT, OURS, Report, matrix, p99, race, running, say, size, table, time
 from .rivals import CounterRow, CountStar, Ours, fill, quoted, redis, sql, touch
@@ -155,7 +155,7 @@ def slow_redis(report: Report, quick: bool) -> str:
     """Measure one process of a site that reads and writes all the time."""
     number = 100
     ours, theirs = fill(number, 100, [Ours(), CountStar()])
-    relay = SlowRelay(running[-1])
+    relay = Relay(running[-1])
     faults: dict[str, Any] = {
         "answers at once": nullcontext,
         "+ 50 ms": partial(relay.slow, 0.05),

@@ -10,23 +10,6 @@ process is killed before. If there is no program for a server, `Missing` says wh
 server dies with the *thread* that started it, so start servers from a thread that stays.
 """
 
-from .databases import mariadb, pgbouncer, postgresql, postgresql_programs
-from .redis_server import redis, redis_cluster, redis_sentinel
-from .server import HOST, Missing, Server, dies_with_parent, free_port, system_program, temporary_directory
-
-__all__ = [
-    "HOST",
-    "Missing",
-    "Server",
-    "dies_with_parent",
-    "free_port",
-    "mariadb",
-    "pgbouncer",
-    "postgresql",
-    "postgresql_programs",
-    "redis",
-    "redis_cluster",
-    "redis_sentinel",
-    "system_program",
-    "temporary_directory",
-]
+from .databases import mariadb, pgbouncer, postgresql  # noqa: F401
+from .redis_server import redis, redis_cluster, redis_sentinel  # noqa: F401
+from .server import HOST, Missing, Server, dies_with_parent, find_program, free_port, temporary_directory  # noqa: F401

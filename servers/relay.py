@@ -1,26 +1,36 @@
-"""Relays between clients and Redis, which lose or delay messages."""
-
-from __future__ import annotations
+"""A relay between clients and a server, for tests and benchmarks that lose or delay messages."""
 
 import select
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from queue import SimpleQueue
 
 from .server import HOST, Server
 
+NEVER = 600.0
+"""The delay, in seconds, of a reply that never comes."""
+
 
 class Relay:
-    """Passes on all that clients and a Redis server send to each other."""
+    """Passes on all that clients and a server send to each other; a reply after the ``delay``, in seconds."""
 
     def __init__(self, server: Server):
-        self.server = server
+        self.server, self.delay = server, 0.0
         self.socket = socket.create_server((HOST, 0))
         self.url = "redis://{}:{}/0".format(*self.socket.getsockname())
         threading.Thread(target=self._accept, daemon=True).start()
+
+    @contextmanager
+    def slow(self, seconds: float = NEVER) -> Iterator[None]:
+        """Delay replies until the end of the block. Commands do not wait."""
+        self.delay = seconds
+        try:
+            yield
+        finally:
+            self.delay = 0.0
 
     def pass_on(self, data: bytes, is_reply: bool, to: socket.socket) -> bool:
         """Send data to the other side. Return False to cut the connection."""
@@ -41,63 +51,19 @@ class Relay:
                 threading.Thread(target=self._carry, args=(client, server), daemon=True).start()
 
     def _carry(self, client: socket.socket, server: socket.socket) -> None:
+        sources, replies = [client, server], deque[tuple[float, bytes]]()
         with client, server, suppress(OSError):
             while True:
-                for source in select.select([client, server], [], [])[0]:
-                    to = client if source is server else server
-                    if not (data := source.recv(2**20)) or not self.pass_on(data, source is server, to):
+                while replies and (replies[0][0] <= time.monotonic() or not self.delay):
+                    data = replies.popleft()[1]
+                    if not data or not self.pass_on(data, True, client):
                         return
-
-
-NEVER = 600.0
-"""The delay, in seconds, of a reply that never comes."""
-
-
-class SlowRelay(Relay):
-    """Passes each reply on after a number of seconds, or once the delay is over. Commands do not wait."""
-
-    def __init__(self, server: Server):
-        self.delay = 0.0
-        self.hurry = threading.Event()
-        super().__init__(server)
-
-    @contextmanager
-    def slow(self, seconds: float = NEVER) -> Iterator[None]:
-        self.hurry.clear()
-        self.delay = seconds
-        yield
-        self.delay = 0.0
-        self.hurry.set()
-
-    def _carry(self, client: socket.socket, server: socket.socket) -> None:
-        replies: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
-
-        def send_commands() -> None:
-            with suppress(OSError):
-                while data := client.recv(2**20):
-                    server.sendall(data)
-            with suppress(OSError):
-                server.shutdown(socket.SHUT_RDWR)
-
-        def take_replies() -> None:
-            data = b"none yet"
-            while data:
-                try:
-                    data = server.recv(2**20)
-                except OSError:
-                    data = b""
-                replies.put((time.monotonic() + self.delay, data))
-
-        with client, server:
-            threads = [threading.Thread(target=target, daemon=True) for target in (send_commands, take_replies)]
-            for thread in threads:
-                thread.start()
-            with suppress(OSError):
-                while (reply := replies.get())[1]:
-                    self.hurry.wait(reply[0] - time.monotonic())
-                    client.sendall(reply[1])
-            for end in (client, server):
-                with suppress(OSError):
-                    end.shutdown(socket.SHUT_RDWR)
-            for thread in threads:
-                thread.join()
+                # No longer than until it learns that the delay is over.
+                wait = min(0.05, max(0.0, replies[0][0] - time.monotonic())) if replies else None
+                for source in select.select(sources, [], [], wait)[0]:
+                    data = source.recv(2**20)
+                    if source is server:
+                        replies.append((time.monotonic() + self.delay, data))
+                        sources = sources if data else [client]
+                    elif not data or not self.pass_on(data, False, server):
+                        return

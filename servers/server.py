@@ -4,8 +4,8 @@ With SERVERS=wheels in the environment, only programs in Python packages are use
 """
 
 import importlib.util
-import itertools
 import os
+import pwd
 import random
 import re
 import shutil
@@ -20,12 +20,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from urllib.parse import urlsplit
 
 if os.environ.get("SERVERS", "") not in ("", "wheels"):
     raise ValueError(f"SERVERS is {os.environ['SERVERS']!r}; it can only be 'wheels'.")
 WHEELS_ONLY = os.environ.get("SERVERS") == "wheels"
-UNLESS_HIDDEN = " (SERVERS=wheels hides what the system has)" if WHEELS_ONLY else ""
 HOST = "127.0.0.1"
 START_SECONDS = 60
 
@@ -57,48 +55,41 @@ for _ in range(100):
     time.sleep(0.1)
 """
 
-# Processes that start one after the other, such as the workers of pytest-xdist, use different ports.
-_FIRST_PORT = 10_000 + os.getpid() % 100 * 100
-_ports = itertools.cycle(random.SystemRandom().sample(range(_FIRST_PORT, _FIRST_PORT + 100), 100))  # tests seed random
-
 _PYTHON = [sys.executable, "-I", "-S", "-c"]
 
 
 @dataclass
 class Server:
     name: str
-    port: int
+    greet: Callable[[int], None]  # fails until there is an answer on this port
     directory: Path
-    command: list[str]
-    answers: Callable[[int], bool]
-    url: str = ""
-    user: str = ""  # for a server that refuses to run as root
+    port: int
+    user: str  # for a server that refuses to run as root
     stop_signal: signal.Signals = signal.SIGTERM  # a clean shutdown
     kill_signal: signal.Signals = signal.SIGKILL  # a crash
-    process: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
+    url: str = ""
+    command: list[str] = field(default_factory=list)
+    process: subprocess.Popen[bytes] | None = None
 
     @cached_property
     def version(self) -> str:
         """The version that the program prints, such as "7.0.15"."""
-        said = subprocess.run([self.command[0], "--version"], capture_output=True, text=True, check=True).stdout
-        found = re.search(r"\d+(\.\d+)+", said)
-        assert found, said
-        return found[0]
+        said = subprocess.check_output([self.command[0], "--version"], text=True)
+        return re.findall(r"\d+[.\d]*\.\d+", said)[0]
 
-    @property
-    def entrance(self) -> int:
-        """The port in the ``url``: of the server, or of a proxy in front of it."""
-        return urlsplit(self.url).port or self.port
-
-    def start(self) -> None:
-        """Start with the same port and data as last time, and wait for an answer."""
+    def start(self, *command: str) -> None:
+        """Start with this command, or with that of the last time, the same port and data. Wait for an answer."""
+        self.command = list(command) or self.command
         self.process = self._run(self.command)
         deadline = time.monotonic() + START_SECONDS
-        while not self.answers(self.port):
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                raise RuntimeError(f"{self.name} did not start:\n{self._log_end()}")
-            time.sleep(0.01)
+        while True:
+            try:
+                return self.greet(self.port)
+            except Exception as error:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    self.kill()
+                    raise RuntimeError(f"{self.name} did not start:\n{self._log_end()}") from error
+                time.sleep(0.01)
 
     def stop(self) -> None:
         self._end(self.stop_signal)
@@ -108,11 +99,9 @@ class Server:
 
     def pause(self) -> None:
         """Answer nothing until `resume`, with connections open."""
-        assert self.process
         self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        assert self.process
         self.process.send_signal(signal.SIGCONT)
 
     def prepare(self, *command: str) -> None:
@@ -121,6 +110,8 @@ class Server:
             raise RuntimeError(f"{self.name} could not be set up:\n{self._log_end()}")
 
     def _run(self, command: list[str]) -> subprocess.Popen[bytes]:
+        if self.user:
+            subprocess.run(["chown", "-R", self.user, self.directory], check=True)
         with open(self.directory / "log", "ab") as log:
             return subprocess.Popen(
                 dies_with_parent(command, self.kill_signal, self.user),
@@ -159,44 +150,46 @@ def temporary_directory() -> Iterator[Path]:
 
 
 def free_port() -> int:
-    """Return one of the ports of this process. It is not used again soon, because its server may restart there.
+    """Return one of so many ports that it is not used again soon, because its server may restart there.
 
     It is below the ports of outgoing connections on Linux, so that none of them takes it. The second port of a Redis
     Cluster node, 10,000 higher, is below them, too.
     """
     while True:
-        port = next(_ports)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with suppress(OSError):
-                probe.bind((HOST, port))
-                return port
+        port = random.SystemRandom().randrange(10_000, 22_000)  # tests seed random
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((HOST, port))
+            return port
 
 
 @contextmanager
-def running(server: Server) -> Iterator[None]:
-    try:
-        server.start()
-        yield
-    finally:
-        server.kill()
+def serving(name: str, greet: Callable[[int], None], is_root_refused: bool = False) -> Iterator[Server]:
+    """Yield a server that the block starts."""
+    user = ""
+    if is_root_refused and os.geteuid() == 0:
+        user = "postgres" if any(entry.pw_name == "postgres" for entry in pwd.getpwall()) else "nobody"
+    with temporary_directory() as directory:
+        server = Server(name, greet, directory, free_port(), user)
+        try:
+            yield server
+        finally:
+            server.kill()
 
 
 class Missing(RuntimeError):
     """There is no program for this server. The text says which places were searched."""
 
 
-def system_program(*names: str) -> Path | None:
-    """Return the first of these programs on PATH or where Debian installs servers, or None."""
-    if WHEELS_ONLY:
-        return None
-    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"])
-    return next((Path(found) for name in names if (found := shutil.which(name, path=path))), None)
-
-
-def packaged_program(package: str, pattern: str) -> Path | None:
-    """Return a program inside an installed Python package, or None."""
-    spec = importlib.util.find_spec(package)
-    if spec is None or spec.origin is None:
-        return None
-    return next(Path(spec.origin).parent.glob(pattern), None)
+def find_program(server: str, *names: str, package: str = "", pattern: str = "") -> Path:
+    """Return the first of these programs on PATH or where Debian installs servers, or the one in a Python package."""
+    if not WHEELS_ONLY:
+        debian = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: -float(path.parts[4]))
+        path = os.pathsep.join([*map(str, debian), os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"])
+        for name in names:
+            if found := shutil.which(name, path=path):
+                return Path(found)
+    if package and (spec := importlib.util.find_spec(package)):
+        for found in Path(spec.origin).parent.glob(pattern):
+            return found
+    where = f"{' (hidden by SERVERS=wheels)' * WHEELS_ONLY}{f', no package {package}' * bool(package)}"
+    raise Missing(f"no {server}: no {' or '.join(names)} in PATH or /usr/sbin{where}")

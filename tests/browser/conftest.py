@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, expect,
 from notifications_counter.inbox import live as live_module
 from notifications_counter.inbox import stream as stream_module
 from notifications_counter.inbox.live import feeds
-from servers import HOST, system_program
+from servers import HOST, Missing, find_program
 from tests.asgi import serving
 from tests.support import PATIENCE, wait_until
 
@@ -30,8 +30,9 @@ HASTE = """for (const name of ["setTimeout", "setInterval"]) {
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    program = system_program("chromium", "chromium-browser", "google-chrome")
-    if program is None:
+    try:
+        program = find_program("Chromium", "chromium", "chromium-browser", "google-chrome")
+    except Missing:
         pytest.skip("missing: Chromium")
     with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
         # While Playwright runs, Django takes the code of the tests for that of its event loop.

@@ -14,7 +14,7 @@ from notifications_counter.buffer.patience import Patience, current, limit
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import Notification, RecountRequest
-from servers.relay import NEVER, SlowRelay
+from servers.relay import NEVER, Relay
 from tests.support import (
     assert_heals,
     assert_reads,
@@ -31,10 +31,9 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
 
 @pytest.fixture
-def relay(server) -> Iterator[SlowRelay]:
-    relay = SlowRelay(server)
+def relay(server) -> Iterator[Relay]:
+    relay = Relay(server)
     yield relay
-    relay.hurry.set()
     relay.socket.close()
 
 

@@ -16,7 +16,7 @@ from notifications_counter.databases.identity import forget_buffers
 from notifications_counter.exceptions import ScriptFailed
 from notifications_counter.models import Notification
 from notifications_counter.monitoring.status import look
-from servers.relay import SlowRelay
+from servers.relay import Relay
 from tests.support import assert_heals, assert_reads, entries, notify, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
@@ -86,7 +86,7 @@ def test_redis_refuses_a_command(use, client, alice):
 
 def test_redis_is_slow(use, server, client, alice):
     """For some processes, and not for the one that looks. A single late reply is nothing to worry about."""
-    relay = SlowRelay(server)
+    relay = Relay(server)
 
     def read_slowly() -> None:
         use(relay.url)

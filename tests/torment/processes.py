@@ -6,6 +6,7 @@ import math
 import mmap
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -239,7 +240,7 @@ class Processes:
             }
             cache = {**cache, "LOCATION": "redis://mymaster/0", "OPTIONS": options}
         elif role in self.redis_ports:
-            cache = {**cache, "LOCATION": f"redis://{servers.HOST}:{self.redis_ports[role]}/0"}
+            cache = {**cache, "LOCATION": re.sub(r":\d+/", f":{self.redis_ports[role]}/", cache["LOCATION"])}
         override_settings(CACHES={"default": cache}).enable()
         if role in self.database_ports:
             database.use(self.database_ports[role])

@@ -65,7 +65,7 @@ class RedisFaults(Tormentor):
                     yield self.chance.uniform(0, 0.3)
                 finally:
                     self.server = replica
-                    self.proxy.tell(target=replica.entrance)
+                    self.proxy.tell(target=replica.port)
 
     def redis_failed_over_and_back(self) -> Rests:
         """To a replica that lags behind, and back to the first server, which was never restarted."""
@@ -78,7 +78,7 @@ class RedisFaults(Tormentor):
                         yield from self._swap(other)
                     finally:
                         self.server, other = other, self.server
-                        self.proxy.tell(target=self.server.entrance)
+                        self.proxy.tell(target=self.server.port)
 
     def _swap(self, replica: servers.Server) -> Rests:
         """Promote the replica, a moment before the master follows it."""

@@ -97,9 +97,7 @@ class Tormentor:
             self.do("installer")
         seed = str(self.chance.random())
         if not PROXIED.isdisjoint(self.faults):
-            self.proxy = self.stack.enter_context(
-                Proxy(self.server.entrance, ROLES, seed, ["delayed", "dropped", "cut"])
-            )
+            self.proxy = self.stack.enter_context(Proxy(self.server.port, ROLES, seed, ["delayed", "dropped", "cut"]))
             self.site.redis_ports = self.proxy.ports
         if "database_failed_over" in self.faults:  # not the server of the tests, but a copy
             self.primary = self.stack.enter_context(servers.postgresql(standby_of=database.port()))
