@@ -54,9 +54,9 @@ types: .venv/types.stamp
 
 # Needs GNU gettext. What is new is empty in each locale/*/LC_MESSAGES/django.po: translate it, and run this again.
 messages: .venv/demo.stamp
-	for app in notifications_counter demo_project; do \
+	for app in notifications_counter notifications_counter/inbox demo_project; do \
 		cd $(CURDIR)/$$app && \
-		$(CURDIR)/$(BIN)/python -m django makemessages --all --no-obsolete --no-wrap --add-location file && \
+		$(CURDIR)/$(BIN)/python -m django makemessages --all --ignore inbox --no-obsolete --no-wrap --add-location file && \
 		$(CURDIR)/$(BIN)/python -m django compilemessages || exit 1; \
 	done
 

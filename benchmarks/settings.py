@@ -29,7 +29,7 @@ if os.environ["BENCHMARK_DATABASE"] == "mariadb":
 CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": os.environ["BENCHMARK_REDIS_URL"]}}
 
 INSTALLED_APPS = [
-    *os.environ.get("BENCHMARK_APPS", "notifications_counter benchmarks").split(),
+    *os.environ.get("BENCHMARK_APPS", "notifications_counter notifications_counter.inbox benchmarks").split(),
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

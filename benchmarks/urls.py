@@ -1,3 +1,3 @@
 from django.urls import include, path
 
-urlpatterns = [path("notifications/", include("notifications_counter.urls"))]
+urlpatterns = [path("notifications/", include("notifications_counter.inbox.urls"))]

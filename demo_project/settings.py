@@ -18,6 +18,7 @@ ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
 INSTALLED_APPS = [
     "demo_project",
     "notifications_counter",
+    "notifications_counter.inbox",
     *(f"django.contrib.{name}" for name in ["admin", "auth", "contenttypes", "sessions", "messages", "staticfiles"]),
     *(name for name in ("chartkick.django", "django_htmx") if find_spec(name.partition(".")[0])),
 ]

@@ -9,7 +9,7 @@ from .life import KINDS
 
 urlpatterns = [
     path("", InboxView.as_view(kinds=KINDS)),
-    path("", include("notifications_counter.urls")),
+    path("", include("notifications_counter.inbox.urls")),
     path("i18n/", include("django.conf.urls.i18n")),
     path("send/", views.send, name="send"),
     path("table/", views.counts, name="table"),

@@ -20,7 +20,12 @@ PICTURE = re.compile(
 
 sys.path.insert(0, str(ROOT))
 settings.configure(
-    INSTALLED_APPS=["notifications_counter", "django.contrib.auth", "django.contrib.contenttypes"],
+    INSTALLED_APPS=[
+        "notifications_counter",
+        "notifications_counter.inbox",
+        "django.contrib.auth",
+        "django.contrib.contenttypes",
+    ],
     DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
 )
 django.setup()

@@ -12,15 +12,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter as Tally
-from datetime import timedelta
-
-from django.db import close_old_connections
 
 from .counters import Counter, all_counters
 from .upkeep.cleaning import clean_everywhere
 from .upkeep.flush import heal_and_flush
-from .upkeep.places import OUTAGES, LocalCounter, at_each, local_counters
-from .upkeep.retention import prune as prune_notifications
+from .upkeep.places import LocalCounter, at_each, local_counters
 
 
 def flush() -> dict[str, int]:
@@ -56,12 +52,3 @@ def recount() -> dict[str, int]:
 def clean() -> int:
     """Remove old slices of time-sliced counters, as `clean_counters` does. Returns how many."""
     return clean_everywhere().slices
-
-
-def prune(days: float, read_only: bool = False, keep_newest: int = 0) -> int:
-    """Delete notifications older than ``days``, as `prune_notifications` does. Returns how many."""
-    try:
-        return prune_notifications(timedelta(days=days), read_only, keep_newest).deleted
-    except OUTAGES:
-        close_old_connections()  # the next run in this thread needs a new one
-        raise

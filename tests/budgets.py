@@ -226,7 +226,7 @@ def page(text: str) -> Callable[[], str]:
     """Return a function that renders a template for a user, without the cost of a session."""
     request = RequestFactory().get("/")
     request.user = user()
-    template = engines["django"].from_string("{% load notifications_counter %}" + text)  # type: ignore[attr-defined]
+    template = engines["django"].from_string("{% load notifications_inbox %}" + text)  # type: ignore[attr-defined]
     return partial(template.template.render, Context({"request": request}))
 
 

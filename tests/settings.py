@@ -79,6 +79,7 @@ AUTH_USER_MODEL = {"int": "accounts.User", "uuid": "accounts.UUIDUser", "string"
 
 INSTALLED_APPS = [
     "notifications_counter",
+    "notifications_counter.inbox",
     "tests.accounts",
     "tests.composite_owners",
     "tests.statements",

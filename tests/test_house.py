@@ -7,6 +7,7 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 
 import pytest
+from django.conf import settings
 
 from .source import PACKAGE, trees
 
@@ -14,9 +15,10 @@ pytestmark = pytest.mark.once
 
 # Top first. A module may import from its own layer and from those below it.
 LAYERS = """
-    admin apps urls management contrib templatetags testing migrations
-    monitoring context_processors checks
-    inbox tasks
+    inbox
+    admin apps management contrib testing migrations
+    monitoring checks
+    tasks
     counters
     upkeep
     reader
@@ -129,6 +131,73 @@ def test_what_django_loads_at_the_start():
     others = {name.split(".")[0] for name in added - mine}
     assert others - sys.stdlib_module_names == {"django", "notifications_counter"}
     assert not others & {"asyncio", "csv", "multiprocessing", "unittest", "urllib"}
+
+
+# A site that has only the core: every module of it, the admin, and what a counter does.
+CORE_ONLY = """
+import sys
+from importlib import import_module
+
+import django
+from django.conf import settings
+
+names, redis, prefix = sys.argv[1].split(), sys.argv[2], sys.argv[3]
+admin = [f"django.contrib.{name}" for name in ("admin", "auth", "contenttypes", "messages", "sessions")]
+middleware = ["sessions.middleware.SessionMiddleware", "auth.middleware.AuthenticationMiddleware",
+    "messages.middleware.MessageMiddleware"]
+processors = [f"django.{name}" for name in ("template.context_processors.request",
+    "contrib.auth.context_processors.auth", "contrib.messages.context_processors.messages")]
+settings.configure(
+    INSTALLED_APPS=["notifications_counter", *admin], MIDDLEWARE=[f"django.contrib.{name}" for name in middleware],
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+    CACHES={"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": redis,
+        "OPTIONS": {"SOCKET_TIMEOUT": 30}}},
+    TEMPLATES=[{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True,
+        "OPTIONS": {"context_processors": processors}}],
+    NOTIFICATIONS_COUNTER={"DEPLOY_SECONDS": 0, "KEY_PREFIX": prefix}, ALLOWED_HOSTS=["*"], SECRET_KEY="x",
+    ROOT_URLCONF="__main__", STATIC_URL="static/", USE_TZ=True)
+django.setup()
+
+from django.contrib import admin
+from django.contrib.auth import get_user_model
+from django.core.management import call_command
+from django.test import Client
+from django.urls import path
+
+urlpatterns = [path("admin/", admin.site.urls)]
+for name in names:
+    import_module(f"notifications_counter.{name}")
+call_command("check", fail_level="WARNING")
+call_command("migrate", verbosity=0)
+
+from notifications_counter import tasks
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification, UserNotificationsCount
+
+user = get_user_model().objects.create_superuser("anna")
+Notification.objects.create(user=user, title="x")
+assert unread.count(user) == 1
+tasks.flush()
+assert UserNotificationsCount.objects.get(user=user).unread_count == 1
+client = Client()
+client.force_login(user)
+for page in ("", "notification/", "usernotificationscount/", "dashboard/"):
+    assert client.get(f"/admin/notifications_counter/{page}").status_code == 200, page
+unread.invalidate()
+print(*sys.modules)
+"""
+
+
+def test_a_site_without_the_inbox(child_environment):
+    """Nothing in the core needs it, or imports it."""
+    names = [name for name in MODULES if name.split(".")[0] not in ("inbox", "contrib")]
+    prefix = child_environment["TEST_KEY_PREFIX"]
+    arguments = [" ".join(names), settings.CACHES["default"]["LOCATION"], prefix]
+    site = subprocess.run(
+        [sys.executable, "-c", CORE_ONLY, *arguments], cwd=PACKAGE.parent, capture_output=True, text=True
+    )
+    assert site.returncode == 0, site.stderr
+    assert not [name for name in site.stdout.split() if name.startswith("notifications_counter.inbox")]
 
 
 def test_a_module_fits_on_a_few_screens() -> None:

@@ -12,9 +12,9 @@ from django.utils import timezone
 from notifications_counter.counters import all_counters, unread, unread_by_kind
 from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.inbox.controller import NotificationController
+from notifications_counter.inbox.retention import prune
 from notifications_counter.models import Notification, UserKindNotificationsCount, UserNotificationsCount
 from notifications_counter.models.fields import ExactCharField
-from notifications_counter.upkeep.retention import prune
 from tests.composite_owners.support import TEXTS, assert_stored
 from tests.composite_owners.test_histories import play, some
 from tests.support import assert_exact, sent

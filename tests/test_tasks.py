@@ -2,15 +2,12 @@ import json
 import subprocess
 import sys
 from contextlib import suppress
-from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import pytest
 from django.conf import settings
 from django.core.checks import run_checks
 from django.db import connection, connections
-from django.utils import timezone
 
 from notifications_counter import tasks, timeseries
 from notifications_counter.counters import all_counters, unread
@@ -23,11 +20,8 @@ from tests.support import PATIENCE, OtherConnection, assert_exact, doubted, rows
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def notify(user, days: int = 0, read: bool = False) -> None:
-    now = timezone.now()
-    Notification.objects.create(
-        user=user, title=str(days), created_at=now - timedelta(days=days), read_at=now if read else None
-    )
+def notify(user) -> None:
+    Notification.objects.create(user=user, title="x")
 
 
 # ---------------------------------------------------------------------------------------------------- the functions
@@ -60,15 +54,7 @@ def test_clean(redis_client):
     assert tasks.clean() == 0
 
 
-def test_prune(few_healed, alice):
-    for days in (100, 99, 98):
-        notify(alice, days, read=days < 100)
-    assert tasks.prune(90, read_only=True, keep_newest=1) == 1
-    assert [row.title for row in Notification.objects.for_user(alice)] == ["98", "100"]
-    assert_exact(alice)
-
-
-@pytest.mark.parametrize("task", [tasks.flush, tasks.recount, tasks.clean, partial(tasks.prune, 1)])
+@pytest.mark.parametrize("task", [tasks.flush, tasks.recount, tasks.clean])
 def test_the_next_run_has_a_connection(few_healed, task):
     """A scheduler calls them in threads that have no requests, at whose end Django would close a broken connection."""
     if connection.vendor == "sqlite":
@@ -93,13 +79,6 @@ def test_the_next_run_has_a_connection(few_healed, task):
     assert connection.is_usable()
 
 
-def test_prune_refuses_a_negative_age(alice):
-    notify(alice)
-    with pytest.raises(ValueError, match="negative"):
-        tasks.prune(-90)
-    assert Notification.objects.for_user(alice).count() == 1
-
-
 def test_an_entry_of_databases_may_be_empty(few_healed, monkeypatch):
     """As DATABASES["default"] of a site whose router names other databases for everything."""
     empty = {**connection.settings_dict, "ENGINE": "django.db.backends.dummy", "NAME": ""}
@@ -114,7 +93,7 @@ def test_an_entry_of_databases_may_be_empty(few_healed, monkeypatch):
 
 
 def test_what_they_return_is_json(few_healed):
-    assert json.loads(json.dumps([tasks.flush(), tasks.recount(), tasks.clean(), tasks.prune(1)]))
+    assert json.loads(json.dumps([tasks.flush(), tasks.recount(), tasks.clean()]))
 
 
 def test_overlapping_runs_do_no_harm(few_healed, make_user):
@@ -155,14 +134,12 @@ def worker(child_environment, tmp_path):
 def test_celery_beat_and_a_worker(few_healed, alice, tmp_path, worker):
     pytest.importorskip("celery")
     notify(alice)
-    notify(alice, 91, read=True)
     worker(
         *("celery", "-A", "tests.contrib.celery_site", "worker", "--beat", "--concurrency", "1"),
         *("--schedule", str(tmp_path / "schedule"), "--without-mingle", "--without-gossip"),
         TEST_REDIS_URL=settings.CACHES["default"]["LOCATION"],
     )
     wait_until(lambda: stored(alice) == 1)
-    wait_until(lambda: Notification.objects.for_user(alice).count() == 1)
     notify(alice)
     wait_until(lambda: stored(alice) == 2)
     assert_exact(alice)

@@ -3,5 +3,5 @@ from django.urls import include, path
 
 urlpatterns = [
     path("admin/", admin.site.urls),
-    path("notifications/", include("notifications_counter.urls")),
+    path("notifications/", include("notifications_counter.inbox.urls")),
 ]

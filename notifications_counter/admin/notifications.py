@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
 
-from ..inbox.views import MarkAsReadView, MarkAsUnreadView
 from ..models import Notification, NotificationQuerySet
 from .base import USERNAME, ExplainedAdmin, FirstPages
 
@@ -64,8 +64,12 @@ class NotificationAdmin(ExplainedAdmin):
 
     @admin.action(description=_("Mark selected notifications as read"), permissions=["change"])
     def mark_as_read(self, request: HttpRequest, queryset: NotificationQuerySet) -> None:
-        self.message_user(request, MarkAsReadView.told % {"n": queryset.mark_as_read()})
+        n = queryset.mark_as_read()
+        text = ngettext("%(n)d notification marked as read.", "%(n)d notifications marked as read.", n)
+        self.message_user(request, text % {"n": n})
 
     @admin.action(description=_("Mark selected notifications as unread"), permissions=["change"])
     def mark_as_unread(self, request: HttpRequest, queryset: NotificationQuerySet) -> None:
-        self.message_user(request, MarkAsUnreadView.told % {"n": queryset.mark_as_unread()})
+        n = queryset.mark_as_unread()
+        text = ngettext("%(n)d notification marked as unread.", "%(n)d notifications marked as unread.", n)
+        self.message_user(request, text % {"n": n})

@@ -10,4 +10,3 @@ from .. import tasks
 flush = shared_task(tasks.flush)
 recount = shared_task(tasks.recount)
 clean = shared_task(tasks.clean)
-prune = shared_task(tasks.prune)

@@ -26,9 +26,3 @@ def recount() -> dict[str, int]:
 def clean() -> int:
     """``tasks.clean``."""
     return tasks.clean()
-
-
-@task
-def prune(days: float, read_only: bool = False, keep_newest: int = 0) -> int:
-    """``tasks.prune``."""
-    return tasks.prune(days, read_only, keep_newest)

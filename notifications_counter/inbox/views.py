@@ -98,8 +98,8 @@ class InboxView(PageView, TemplateView):
     """A page of the list. ``kinds`` are pairs of a kind to filter by and its name. With the header ``X-Part``, scripts
     ask for the list alone, or for the list of a bell. If `unseen` is switched on, a GET marks everything as seen."""
 
-    template_name = "notifications_counter/inbox.html"
-    list_template_name = "notifications_counter/list.html"
+    template_name = "notifications_inbox/inbox.html"
+    list_template_name = "notifications_inbox/list.html"
     page_size = 20
     bell_size = 10
     max_rows = 200
@@ -173,7 +173,7 @@ class NotificationView(PageView, TemplateView):
     """One notification. A POST opens it: marks it as read, and redirects to its URL. With ``mark_on_get``, a GET does
     the same, for links in emails."""
 
-    template_name = "notifications_counter/notification.html"
+    template_name = "notifications_inbox/notification.html"
     mark_on_get = False
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:

@@ -81,15 +81,6 @@ class CounterCommand(BaseCommand):
         )
         parser.add_argument("--schema", metavar="NAME", help="use only this tenant's schema (default: all)")
 
-    def add_database(self, parser: CommandParser) -> None:
-        """Add the option of a command that works on the notifications of one database."""
-        parser.add_argument(
-            "--database",
-            choices=[*connections],
-            metavar="ALIAS",
-            help="database to use (default: where the site writes notifications)",
-        )
-
 
 def find_counters(counters: Iterable[Counter], database: str | None, schema: str | None) -> list[LocalCounter[Counter]]:
     """Return every counter at each of its places. CommandError if there is no such place."""

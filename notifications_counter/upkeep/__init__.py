@@ -1,1 +1,1 @@
-"""The work of the flusher and of the commands: heal, walk, flush, clean, prune."""
+"""The work of the flusher and of the commands: heal, walk, flush, clean."""

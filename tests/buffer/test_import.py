@@ -21,7 +21,7 @@ import django
 from django.core.cache import caches
 
 django.setup()
-import notifications_counter.urls
+import notifications_counter.inbox.urls
 
 assert "redis" not in sys.modules  # one thread of runserver imports the URLs, and another one runs the checks
 sys.meta_path.insert(0, SlowFinder())

@@ -7,8 +7,8 @@ from django.template import Context
 from django.test.utils import CaptureQueriesContext
 
 from notifications_counter.counters import unread
+from notifications_counter.inbox.templatetags.notifications_inbox import show_badge
 from notifications_counter.reader import Reader
-from notifications_counter.templatetags.notifications_counter import show_badge
 from tests.support import OtherConnection, sent
 
 from .counters import points, unread_by_app, votes

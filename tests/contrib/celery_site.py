@@ -1,5 +1,5 @@
-"""A site with Celery, whose settings are those of docs/howto/run-the-flusher.md, but each task runs every second, and
-none expires: a worker that needs seconds for each would only recount and prune, and never flush."""
+"""A site with Celery, whose settings are those of docs/howto/run-the-flusher.md, but tasks run every second, and none
+expires, however busy the machine is."""
 
 import os
 

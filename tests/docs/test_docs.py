@@ -10,14 +10,15 @@ from django.core.management import get_commands, load_command_class
 from django.core.management.base import BaseCommand
 from django.dispatch import Signal
 
-from notifications_counter import signals, urls
+from notifications_counter import signals
 from notifications_counter.buffer.keys import Keys
 from notifications_counter.buffer.scripts import script
 from notifications_counter.conf import ENTRIES
 from notifications_counter.counters import Counter
 from notifications_counter.events import EventLog
-from notifications_counter.inbox import api, views
+from notifications_counter.inbox import api, urls, views
 from notifications_counter.inbox.controller import NotificationController
+from notifications_counter.inbox.templatetags.notifications_inbox import register, show_badge
 from notifications_counter.models import (
     BaseCount,
     Notification,
@@ -27,7 +28,6 @@ from notifications_counter.models import (
 )
 from notifications_counter.monitoring import status
 from notifications_counter.monitoring.status import CounterStatus, Status
-from notifications_counter.templatetags.notifications_counter import register, show_badge
 from notifications_counter.timeseries import CleanResult, TimeSeries
 
 pytestmark = pytest.mark.once
@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "notifications_counter"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-COMMANDS = sorted(name for name, app in get_commands().items() if app == "notifications_counter")
+COMMANDS = sorted(name for name, app in get_commands().items() if app.startswith("notifications_counter"))
 
 
 def page(name: str) -> str:
@@ -97,9 +97,7 @@ def test_every_option_of_a_command_is_in_its_section(name: str) -> None:
 
     theirs = options(BaseCommand())
     own = {
-        o: metavar
-        for o, metavar in options(load_command_class("notifications_counter", name)).items()
-        if o not in theirs
+        o: metavar for o, metavar in options(load_command_class(get_commands()[name], name)).items() if o not in theirs
     }
     rows = first_cells(section(page("reference/commands.md"), f"`{name}`"))
     assert {f"`{option} {metavar}`".replace(" `", "`") for option, metavar in own.items()} == {
@@ -119,7 +117,7 @@ def test_every_name_of_the_inbox_is_documented() -> None:
         f"`{urls.app_name}:{pattern.name}`" for pattern in urls.urlpatterns
     }
     assert {name.strip("`") for name in first_cells(section(text, "Templates"))} == {
-        path.name for path in PACKAGE.glob("templates/notifications_counter/*.html")
+        path.name for path in PACKAGE.glob("inbox/templates/notifications_inbox/*.html")
     }
     assert first_cells(section(text, "Template tags")) == {f"`{{% {name} %}}`" for name in register.tags}
     kinds = {

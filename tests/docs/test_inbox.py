@@ -8,7 +8,7 @@ from django.test import Client, override_settings
 from django.urls import reverse
 from django.utils import timezone
 
-from notifications_counter import urls
+from notifications_counter.inbox import urls
 from notifications_counter.models import Notification
 from tests.docs.test_docs import page, python_blocks, section
 

@@ -50,7 +50,7 @@ urlpatterns = [
     path("inbox/api/", SalesInbox.as_view(page_size=2)),
     path("inbox/api/delete/", SalesDelete.as_view()),
     path("inbox/api/<pk>/", DeletableNotification.as_view()),
-    path("inbox/", include("notifications_counter.urls")),
+    path("inbox/", include("notifications_counter.inbox.urls")),
 ]
 own_urls = override_settings(ROOT_URLCONF=__name__)
 

@@ -15,23 +15,23 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.functional import SimpleLazyObject
 
-from notifications_counter.context_processors import unread as unread_processor
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.inbox.badges import Badge, badges_of, name_of
+from notifications_counter.inbox.context_processors import unread as unread_processor
+from notifications_counter.inbox.templatetags import notifications_inbox as tags
 from notifications_counter.models import Notification
-from notifications_counter.templatetags import notifications_counter as tags
 from tests.support import entries, notify, sent
 from tests.tasks.counters import open_tasks
 from tests.tasks.models import Project, Task
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
-LOAD = "{% load notifications_counter %}"
+LOAD = "{% load notifications_inbox %}"
 WITH_PROCESSOR = [
     {
         **settings.TEMPLATES[0],
-        "OPTIONS": {"context_processors": ["notifications_counter.context_processors.unread"]},
+        "OPTIONS": {"context_processors": ["notifications_counter.inbox.context_processors.unread"]},
     }
 ]
 
@@ -389,12 +389,12 @@ def test_a_bell_is_one_line_in_a_template(alice, django_assert_num_queries):
     assert f'<form class="nc-bell" action="{reverse("notifications:inbox")}">' in page
     assert '<button class="nc-quiet" aria-label="3 unread notifications" aria-haspopup="dialog">' in page
     assert badge(alice, "{% badge max=2 %}").strip() in page
-    assert re.findall(r'(?:src|href)="/static/notifications_counter/(\S+)"', page) == [
-        "notifications.css", "badge.js", "list.js", "inbox.js"
+    assert re.findall(r'(?:src|href)="/static/notifications_inbox/(\S+)"', page) == [
+        "inbox.css", "badge.js", "list.js", "inbox.js"
     ]  # fmt: skip
     assert show(BELL, request_of(alice), {"csp_nonce": "abc"}).count(' nonce="abc" defer></script>') == 3
-    twice = badge(alice, BELL * 2 + '{% include "notifications_counter/head.html" %}')
-    assert [twice.count(name) for name in ("notifications.css", "list.js", "inbox.js")] == [1, 1, 1]
+    twice = badge(alice, BELL * 2 + '{% include "notifications_inbox/head.html" %}')
+    assert [twice.count(name) for name in ("inbox.css", "list.js", "inbox.js")] == [1, 1, 1]
 
 
 # ----------------------------------------------------------------------------------------------------------- toast

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, Phase, assume, given
 from hypothesis import settings as examples
 
 from notifications_counter.inbox import api
+from notifications_counter.inbox.urls import urlpatterns
 from notifications_counter.models import Notification
-from notifications_counter.urls import urlpatterns
 from tests.support import assert_exact
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("with_kinds")]

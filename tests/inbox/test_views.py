@@ -29,7 +29,7 @@ CHANGES = ["mark-as-read", "mark-as-unread", "delete"]
 urlpatterns = [
     path("inbox/", views.InboxView.as_view(page_size=2, kinds=[("sale", "Sales")])),
     path("inbox/<int:pk>/", views.NotificationView.as_view(mark_on_get=True, allowed_hosts={"shop.example"})),
-    path("inbox/", include("notifications_counter.urls")),
+    path("inbox/", include("notifications_counter.inbox.urls")),
 ]
 own_urls = override_settings(ROOT_URLCONF=__name__)
 

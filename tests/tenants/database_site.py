@@ -108,7 +108,7 @@ def attributes(user: Any, name: str, tags: str = "{% badge %} {% unread_badge_sc
     found = []
     for tenant in NAMES:
         with at(tenant):
-            page = Template("{% load notifications_counter %}" + tags).render(RequestContext(request))
+            page = Template("{% load notifications_inbox %}" + tags).render(RequestContext(request))
             found.append(re.findall(f'{name}="([^"]*)"', page))
     return found
 

@@ -14,6 +14,7 @@ TENANT_MODEL, TENANT_DOMAIN_MODEL = "tenants.Client", "tenants.Domain"
 SHARED_APPS = ["django_tenants", "tests.tenants", "django.contrib.contenttypes"]
 TENANT_APPS = [
     "notifications_counter",
+    "notifications_counter.inbox",
     "tests.accounts",
     "django.contrib.contenttypes",
     "django.contrib.auth",

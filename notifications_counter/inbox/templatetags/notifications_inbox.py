@@ -1,4 +1,4 @@
-"""``{% load notifications_counter %}``: badges for the user who makes the request, or for any other owner."""
+"""``{% load notifications_inbox %}``: badges for the user who makes the request, or for any other owner."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from django.template import Context
 from django.template.defaultfilters import date as date_format
 from django.utils.translation import get_language, gettext, ngettext
 
-from ..conf import is_integer, options
+from ...conf import is_integer, options
+from ...counters import Counter, counter_named, counters_of_notifications, unseen
+from ...exceptions import ConfigurationError
+from ...models.notification import safe_link
+from ..badges import badge_of, badge_of_kinds, count_once, identity_of, name_of, user_of
 from ..context_processors import unread
-from ..counters import Counter, counter_named, counters_of_notifications, unseen
-from ..exceptions import ConfigurationError
-from ..inbox.badges import badge_of, badge_of_kinds, count_once, identity_of, name_of, user_of
-from ..models.notification import safe_link
 
 register = template.Library()
 
@@ -63,7 +63,7 @@ def unread_by_kind(context: Context) -> dict[str, int]:
     return {} if user is None else count_once(request, badge_of_kinds(user))
 
 
-@register.inclusion_tag("notifications_counter/badge.html", name="badge", takes_context=True)
+@register.inclusion_tag("notifications_inbox/badge.html", name="badge", takes_context=True)
 def show_badge(
     context: Context,
     counter: str = "",
@@ -134,16 +134,16 @@ def report_no_owner(counter: str, template: str | None) -> None:
         logger.warning(text, extra={"event": "no_owner", "counter": counter, "template": template})
 
 
-@register.inclusion_tag("notifications_counter/badge.html", takes_context=True)
+@register.inclusion_tag("notifications_inbox/badge.html", takes_context=True)
 def unread_badge(context: Context, max: int = 99) -> dict[str, Any]:
     """Show the badge of ``unread``. Shows nothing for an anonymous user."""
     return show_badge(context, "unread", max=max)
 
 
-@register.inclusion_tag("notifications_counter/bell.html", takes_context=True)
+@register.inclusion_tag("notifications_inbox/bell.html", takes_context=True)
 def notification_bell(context: Context, max: int = 99) -> dict[str, Any]:
     """Show a button with the badge of ``unseen`` or ``unread``, which opens the newest notifications. Includes the
-    stylesheet and the scripts. Needs ``notifications_counter.urls``. Shows nothing for an anonymous user."""
+    stylesheet and the scripts. Needs ``notifications_counter.inbox.urls``. Shows nothing for an anonymous user."""
     request = request_of(context)
     if user_of(request) is None:
         return {}
@@ -183,10 +183,10 @@ def day(at: datetime) -> str:
     return date_format(at, "MONTH_DAY_FORMAT" if at.year == today.year else "DATE_FORMAT")
 
 
-@register.inclusion_tag("notifications_counter/badge_script.html", takes_context=True)
+@register.inclusion_tag("notifications_inbox/badge_script.html", takes_context=True)
 def unread_badge_script(context: Context) -> dict[str, Any]:
-    """Include the script that updates a page's badges. Needs ``notifications_counter.urls``. Includes nothing for an
-    anonymous user."""
+    """Include the script that updates a page's badges. Needs ``notifications_counter.inbox.urls``. Includes nothing
+    for an anonymous user."""
     user = user_of(request_of(context))
     if user is None:
         return {}
@@ -198,7 +198,7 @@ def unread_badge_script(context: Context) -> dict[str, Any]:
     return {"who": who, "phrases": json.dumps(phrases, ensure_ascii=False), "nonce": context.get("csp_nonce")}
 
 
-@register.inclusion_tag("notifications_counter/toast.html", takes_context=True)
+@register.inclusion_tag("notifications_inbox/toast.html", takes_context=True)
 def unread_toast(context: Context) -> dict[str, Any]:
     """Add the region where ``unread_badge_script`` shows new notifications. Adds nothing for an anonymous user."""
     return {"since": datetime.now(UTC).isoformat()} if user_of(request_of(context)) is not None else {}

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from django.http import HttpRequest
 
-from .counters import unread as counter
-from .inbox.badges import badge_of, count_once, user_of
+from ..counters import unread as counter
+from .badges import badge_of, count_once, user_of
 
 
 def unread(request: HttpRequest) -> dict[str, Callable[[], int]]:

@@ -14,13 +14,12 @@ from django.utils import timezone
 
 from ..databases.transactions import require_autocommit
 from ..models import Notification
-from ..writes.ledger import DEADLOCK, MAY_ROLL_BACK
 
 BATCH = 1000
 """Notifications in one transaction."""
-CONFLICTS = {DEADLOCK, *MAY_ROLL_BACK, "40001", "40P01"}
-"""Errors of a transaction that gives way to another: InnoDB also locks index entries, which it does not skip; and above
-READ COMMITTED, a row that others have changed cannot be locked. The texts are PostgreSQL's SQLSTATEs."""
+CONFLICTS = {1020, 1205, 1206, 1213, "40001", "40P01"}
+"""Errors of a transaction that gives way to another. InnoDB also locks index entries, which it does not skip; and above
+READ COMMITTED, a row that others have changed cannot be locked. The texts are PostgreSQL's."""
 
 
 @dataclass

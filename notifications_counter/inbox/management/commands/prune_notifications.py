@@ -6,9 +6,10 @@ from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
+from django.db import connections
 
-from ...upkeep.retention import prune
-from ..console import CounterCommand, Meter, at_least, number, plain_errors, stop_on_signals
+from ....management.console import CounterCommand, Meter, at_least, number, plain_errors, stop_on_signals
+from ...retention import prune
 
 UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
@@ -39,7 +40,12 @@ class Command(CounterCommand):
             help="leave each user this many notifications, however old they are",
         )
         parser.add_argument("--dry-run", action="store_true", help="delete nothing; print how many would be deleted")
-        self.add_database(parser)
+        parser.add_argument(
+            "--database",
+            choices=[*connections],
+            metavar="ALIAS",
+            help="database to use (default: where the site writes notifications)",
+        )
 
     def handle(
         self,

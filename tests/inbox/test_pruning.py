@@ -11,9 +11,9 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from notifications_counter.counters import unread
+from notifications_counter.inbox import retention
+from notifications_counter.inbox.retention import prune
 from notifications_counter.models import Notification
-from notifications_counter.upkeep import retention
-from notifications_counter.upkeep.retention import prune
 from tests.support import (
     PATIENCE,
     OtherConnection,
@@ -25,7 +25,7 @@ from tests.support import (
     waits,
 )
 
-from .test_commands import run
+from ..management.test_commands import run
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -253,7 +253,7 @@ def pruning(child_environment):
     code = (
         "import time, django; django.setup()\n"
         "from django.core.management import call_command\n"
-        "from notifications_counter.upkeep import retention\n"
+        "from notifications_counter.inbox import retention\n"
         "retention.BATCH = 2\n"
         "{fault}\n"
         "call_command('prune_notifications', '--older-than', '90d')"

@@ -1,8 +1,8 @@
-"""The inbox: ``path("notifications/", include("notifications_counter.urls"))``."""
+"""The inbox: ``path("notifications/", include("notifications_counter.inbox.urls"))``."""
 
 from django.urls import path
 
-from .inbox import api, stream, views
+from . import api, stream, views
 
 app_name = "notifications"
 
