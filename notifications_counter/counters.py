@@ -114,7 +114,7 @@ class Counter(Declaration):
         if chunk_size is not None and chunk_size < 1:
             raise ValueError(f"chunk_size must be at least 1, not {chunk_size!r}.")
         refuse_in_transaction(self.db)
-        if not shard_rows(self).exclude(generation="").exists():  # as in each test whose database starts empty
+        if not shard_rows(self).exclude(mark="").exists():  # as in each test whose database starts empty
             self.heal(stopped=stopped)
         mismatches: list[Difference] = []
         result = Flusher(self, chunk_size or options.FLUSH_CHUNK, mismatches.append, progress, stopped).flush()

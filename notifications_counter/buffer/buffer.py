@@ -170,27 +170,25 @@ class Buffer:
     def reset(self) -> None:
         """Put everyone in doubt until a generation begins, and take announcements, also on keys that were retired."""
         self.client.call(self.keys.ready, "DEL", self.keys.ready)
-        self.client.call(self.keys.state, "HSET", self.keys.state, "generation", "")
+        self.client.call(self.keys.state, "HSET", self.keys.state, "finished", "")
 
     def listen(self, seconds: int) -> None:
         """Have owners whose counts change published on the channel ``keys.live`` for some time, as lists in JSON."""
         self.client.call(self.keys.listeners, "SET", self.keys.listeners, 1, "EX", seconds)
 
     # ------------------------------------------------------------------ flush
-    def cut(self, generation: str, mark: str, batch: str) -> tuple[str, int, int]:
+    def cut(self, mark: str, batch: str) -> tuple[str, int, int]:
         """Turn what is pending into a batch with this id, or take the one that is under way. Returns its id and size,
         with the sentinel, '' and 0 if nothing waits, or Redis and the database do not agree; and how many owners were
         set aside."""
-        found, size, aside = self.run("cut", generation, mark, batch)
+        found, size, aside = self.run("cut", mark, batch)
         return decode(found), size, aside
 
-    def fetch(self, batch: str, first: int, last: int) -> list[Fetched] | None:
-        """Return owners of the batch, from one rank to another. None if another batch is under way."""
+    def fetch(self, first: int, last: int) -> list[Fetched]:
+        """Return owners of the batch, from one rank to another."""
         found: list[Fetched] = []
         for rank in range(first, last + 1, OWNERS_PER_CALL):
-            flat = self.run("fetch", batch, rank, min(rank + OWNERS_PER_CALL - 1, last))
-            if flat is None:
-                return None
+            flat = self.run("fetch", rank, min(rank + OWNERS_PER_CALL - 1, last))
             found += (
                 Fetched(decode(owner), _score(delta), parse_int(total) if total else None, _score(later))
                 for owner, delta, total, later in zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)

@@ -47,14 +47,13 @@ class Peek(NamedTuple):
 class Status:
     """The state of a shard. Times are seconds of the Redis clock.
 
-    ``generation`` is Redis's own, ``ready`` what readers may use, and ``server`` the name of the server when the
-    generation began. ``batch`` is the batch under way, and ``finished`` the mark of the last one that was dropped.
+    ``ready`` is what readers may use, and ``server`` the name of the server when the generation began. ``batch`` is the
+    batch under way, and ``finished`` the mark of the last one that was dropped, or of the generation.
     ``is_whole`` and ``has_cut``: whether `pending` and `flushing` have their sentinel. ``cut_at`` is when nothing was
     pending for the last time.
     """
 
     ready: str = ""
-    generation: str = ""
     server: str = ""
     batch: str = ""
     finished: str = ""
@@ -76,6 +75,11 @@ class Status:
         for name in ("is_whole", "has_cut"):
             values[name] = values[name] == "1"
         return cls(**values)
+
+    @property
+    def generation(self) -> str:
+        """The generation that readers may use, empty if there is none."""
+        return self.ready.partition(":")[0]
 
     @property
     def age(self) -> int:

@@ -92,7 +92,7 @@ def look_up(connection: BaseDatabaseWrapper) -> Database:
                     _rows(connection).filter(uid=found.uid).update(uid=_new_uid(found.ending))
                 found = None if inside else _read(connection)
             if found:
-                shards = own_rows("CounterShard", connection.alias).exclude(generation="")
+                shards = own_rows("CounterShard", connection.alias).exclude(mark="")
                 found.counters = set(shards.values_list("counter", flat=True))
     except DatabaseError as error:
         raise BufferUnavailable(

@@ -146,7 +146,7 @@ def plain_errors() -> Iterator[None]:
 
 def why_waiting(counter: Counter) -> str:
     """Return why nothing can be flushed now; empty if it can."""
-    if all(shard.row is not None and shard.row.generation for shard in counter.status()):
+    if all(shard.row is not None and shard.row.mark for shard in counter.status()):
         return ""
     return (
         "The counter is new, or its declaration has changed. Rows are counted until all processes have had "

@@ -68,7 +68,6 @@ class Migration(migrations.Migration):
                 ("counter", ExactCharField(max_length=100, verbose_name="counter")),
                 ("shard", models.PositiveIntegerField(verbose_name="shard")),
                 ("shards", models.PositiveIntegerField(verbose_name="number of shards")),
-                ("generation", models.CharField(blank=True, max_length=12, verbose_name="generation")),
                 ("mark", models.CharField(blank=True, max_length=100, verbose_name="mark")),
                 ("walk", models.TextField(blank=True, verbose_name="walk")),
                 ("fingerprint", models.CharField(blank=True, max_length=32, verbose_name="declaration")),

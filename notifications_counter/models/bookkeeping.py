@@ -23,14 +23,13 @@ class DatabaseId(models.Model):
 
 
 class CounterShard(models.Model):
-    """One shard of a counter: the generation that Redis should be in; the mark of the last chunk that a flush has
-    written; for the first shard, how far a walk has come; and the fingerprint of the declaration in force, and since
-    when."""
+    """One shard of a counter: the mark of the last chunk that a flush has written, at first the generation that has
+    begun, and empty before; for the first shard, how far a walk has come; and the fingerprint of the declaration in
+    force, and since when."""
 
     counter = ExactCharField(_("counter"), max_length=100)
     shard = models.PositiveIntegerField(_("shard"))
     shards = models.PositiveIntegerField(_("number of shards"))
-    generation = models.CharField(_("generation"), max_length=12, blank=True)
     mark = models.CharField(_("mark"), max_length=100, blank=True)
     walk = models.TextField(_("walk"), blank=True)
     fingerprint = models.CharField(_("declaration"), max_length=32, blank=True)

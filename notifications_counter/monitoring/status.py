@@ -248,7 +248,7 @@ def look_at(counter: Counter) -> CounterStatus:
     requests_age = (timezone.now() - requests["since"]).total_seconds() if requests["number"] else 0
     walk = WalkState.of(shards[0].row.walk if shards[0].row else "")
     recovery = ""
-    if not all(shard.row and shard.row.generation for shard in shards):
+    if not all(shard.row and shard.row.mark for shard in shards):
         recovery = "waiting"
     elif not all(shard.is_ready for shard in shards):
         recovery = "due"

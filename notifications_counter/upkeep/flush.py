@@ -1,8 +1,8 @@
 """Stores in the database the counts of those who are pending: cut, fetch, count, store, drop.
 
 A count is the cached total as it was at the cut, or else the number of rows. Writing it twice is harmless, so a flush
-can be killed at any step, and repeated. The *mark* in the shard's row moves with each chunk, in the same transaction,
-and only from what the flusher has seen: so a flusher that was stalled writes nothing old.
+can be killed at any step, and repeated. The *mark* in the shard's row moves with each chunk and each generation, in the
+same transaction, and only from what the flusher has seen: so a flusher that was stalled writes nothing old.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Flusher:
         for buffer in self.counter.buffers:
             row = shard_row(self.counter, buffer.shard).first()
             # rule: declared_flush
-            if row is not None and row.generation and row.fingerprint == buffer.fingerprint:
+            if row is not None and row.mark and row.fingerprint == buffer.fingerprint:
                 while not self.stopped() and self._flush_batch(buffer, row):  # first, one that another flusher has left
                     pass
         if self.result.owners or self.result.aside:
@@ -105,14 +105,14 @@ class Flusher:
     def _flush_batch(self, buffer: Buffer, row: Any) -> bool:
         """Write one batch. Returns whether another one may wait."""
         own = uuid4().hex
-        batch, size, self.set_aside_before = buffer.cut(row.generation, row.mark, own)
+        batch, size, self.set_aside_before = buffer.cut(row.mark, own)
         if not batch:
             return False
         done = int(row.mark.split(":")[1]) if row.mark.startswith(batch) else 0
         while done < size:
             end = min(done + self.chunk_size, size)
-            fetched = buffer.fetch(batch, done, end - 1)
-            if fetched is None or not self._write(buffer, row, fetched, f"{batch}:{end}:{uuid4().hex[:12]}"):
+            fetched = buffer.fetch(done, end - 1)
+            if not self._write(buffer, row, fetched, f"{batch}:{end}:{uuid4().hex[:12]}"):
                 return False
             done = end
             self.progress(min(done, size - 1), size - 1)  # one is the sentinel
@@ -182,8 +182,7 @@ class Flusher:
         counter = self.counter
         try:
             with transaction.atomic(using=counter.db):
-                seen = shard_row(counter, row.shard).filter(generation=row.generation, mark=row.mark)
-                if not seen.update(mark=mark):  # rules: generation, mark
+                if not shard_row(counter, row.shard).filter(mark=row.mark).update(mark=mark):  # rule: mark
                     return None
                 before = self.target.stored(keys)
                 if stored := [key for key in keys if counts[key] or key in before]:

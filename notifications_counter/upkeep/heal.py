@@ -114,7 +114,7 @@ def put_in_force(counter: Declaration) -> bool:
     if since < 0:  # the clock of who declared it was ahead
         shard_rows(counter).update(declared_at=timezone.now())
         since = 0
-    return since >= deploy_seconds() or all(row.generation for row in rows)
+    return since >= deploy_seconds() or all(row.mark for row in rows)
 
 
 def _declare(counter: Declaration, fingerprint: str) -> list[Any]:

@@ -65,10 +65,10 @@ def lost(status: Status, row: Any, server: str) -> str:
     This is certain only if ``status`` was read while the ``row`` was locked. Otherwise a batch that another flusher
     finishes in between looks like a lost one.
     """
-    if not row.generation:
+    if not row.mark:
         return "nobody has been counted yet"
-    # rules: generation, ready, server
-    if status.generation != row.generation or status.server != server:
+    # rules: ready, server
+    if status.server != server:
         return OTHER_REDIS
     if not status.ready:
         return EVERYONE
@@ -77,7 +77,7 @@ def lost(status: Status, row: Any, server: str) -> str:
         return "Redis has lost a key"
     # rule: agree
     if status.finished != row.mark and not (status.batch and row.mark.startswith(f"{status.batch}:")):
-        return "the database went back in time"
+        return "Redis or the database went back in time"
     return ""
 
 
@@ -96,14 +96,14 @@ def begin_generation(counter: Declaration, buffer: Buffer, reason: str = "") -> 
         server = buffer.server()
         if not (reason := reason or lost(buffer.status(), row, server)):
             return False
-        is_first = not row.generation
-        row.generation, row.mark = uuid4().hex[:12], ""
-        buffer.begin_generation(row.generation, server)
+        is_first = not row.mark
+        row.mark = uuid4().hex[:12]
+        buffer.begin_generation(row.mark, server)
         walk = WalkState.of(rows[0].walk)
         walk.begin(FULL_SPEED)
         rows[0].walk = str(walk)
         for each in {row.pk: row, rows[0].pk: rows[0]}.values():
-            each.save(using=counter.db, update_fields=["generation", "mark", "walk"])
+            each.save(using=counter.db, update_fields=["mark", "walk"])
     identify(connections[counter.db]).counters.add(counter.name)
     for each in counter.buffers:
         each.is_known = True

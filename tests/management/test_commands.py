@@ -249,7 +249,7 @@ def test_loop_outlives_redis(start, make_user):
         caches = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": server.url}}
         with override_settings(CACHES=caches):
             child = start("flush_counters", "--loop", "--interval", "0.05", TEST_REDIS_URL=server.url)
-            wait_until(lambda: len(CounterShard.objects.exclude(generation="")) == len(all_counters()))
+            wait_until(lambda: len(CounterShard.objects.exclude(mark="")) == len(all_counters()))
             server.kill()
             child.wait_for("(trying again every 0.05 s)")
             server.start()

@@ -46,21 +46,24 @@ class Intent(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """The last chunk of a flush that the database has."""
+    """The last chunk of a flush that the database has. At first, the generation that has begun."""
 
     batch: str = ""
     rank: int = 0  # members that are written
     random: str = ""
 
 
+NONE, FIRST = Mark(), Mark(random="1")
+
+
 class Redis(NamedTuple):
     owners: tuple[Owner, ...]
-    generation: str | None = "1"  # a random id, which never comes back. None: the key `state` is gone
-    ready: int | None = NEW  # the fingerprint that stands beside the generation. None: the key is gone
+    generation: str = "1"  # in `ready`: a random id, which never comes back
+    ready: int | None = NEW  # the fingerprint that stands beside it. None: the key is gone
     server: int = 0  # its name at the last recovery
     run: int = 0  # its name now
     batch: str = ""  # what is cut and not dropped
-    finished: Mark = Mark()  # of the last batch that was dropped
+    finished: Mark = FIRST  # of the last batch that was dropped. NONE: the key `state` is gone
     pending: bool = True  # the key has its sentinel
     flushing: bool = False
     intents: tuple[Intent, ...] = ()
@@ -90,8 +93,7 @@ class Row(NamedTuple):
 
 class Database(NamedTuple):
     owners: tuple[Row, ...]
-    generation: str = "1"  # "": another declaration was made
-    mark: Mark = Mark()
+    mark: Mark = FIRST  # NONE: another declaration was made
     declared: int = NEW
     listed: int = LISTED  # owners before this one are in claimed pages of the walk; LISTED: everyone is
     gentle: bool = False  # the walk, which nothing has begun but time
@@ -119,19 +121,18 @@ def of_all(redis: Redis, **fields: Any) -> Redis:
 
 # -------------------------------------------------------------------------------------------------------- the scripts
 def agree(redis: Redis, mark: Mark) -> bool:
-    """Whether neither side went back to before what the other one has of a flush."""
-    return not rule("agree") or redis.finished == mark or (redis.batch != "" and redis.batch == mark.batch)
+    """Whether both are in one generation, and neither went back to before what the other one has of a flush."""
+    return redis.finished == mark or (redis.batch != "" and redis.batch == mark.batch)
 
 
 def is_lost(redis: Redis, db: Database) -> bool:
     return (
-        (redis.generation != db.generation and rule("generation.lost"))
-        or db.generation == ""
+        db.mark == NONE
         or (redis.ready is None and rule("ready"))
         or (redis.server != redis.run and rule("server"))
         or (not redis.pending and rule("sentinel"))
         or (redis.flushing != (redis.batch != "") and rule("sentinel.flushing"))
-        or not agree(redis, db.mark)
+        or (not agree(redis, db.mark) and rule("agree"))
     )
 
 
@@ -149,7 +150,7 @@ def forget(redis: Redis, name: str = "forget") -> Redis:
 
 def announce(redis: Redis, number: int, owners: tuple[int, ...], known: bool = True) -> Redis | None:
     """None if it is refused. ``known``: the database knows of a generation."""
-    if known and redis.generation is None and rule("unknown_redis"):
+    if known and redis.finished == NONE and rule("unknown_redis"):
         return None
     if not redis.intents and any(redis.flying) and rule("intents"):  # somebody has deleted them
         redis = forget(of_all(redis, in_flight=0)._replace(everyone=0), "intents.ready")
@@ -191,7 +192,7 @@ def confirm(redis: Redis, number: int, owners: tuple[int, ...], deltas: tuple | 
         return forget(redis, "forget.confirm")
     doubted = (intent is None and rule("registry")) or (deltas is None and rule("unknown"))
     doubted = doubted or (intent is not None and intent.grounded and rule("grounded"))
-    doubted = doubted or (redis.ready not in (None, declared) and rule("declared"))
+    doubted = doubted or (redis.ready != declared and rule("declared"))
     for owner in owners:
         waiting = redis.owners[owner]
         if doubted or (owner in missing and rule("flying_lost")):
@@ -219,7 +220,7 @@ def recover(redis: Redis, generation: str, server: int, declared: int) -> Redis:
     redis = of_all(redis, pending=False, flushing=False)
     if rule("generation"):
         redis = of_all(redis, total=None, marked=False)
-    redis = redis._replace(batch="", finished=Mark(), pending=True, flushing=False)
+    redis = redis._replace(batch="", finished=Mark(random=generation), pending=True, flushing=False)
     return redis._replace(generation=generation, server=server, ready=declared)
 
 
@@ -275,7 +276,7 @@ class Writer(NamedTuple):
         refused = "elsewhere" in self.faults and rule("unknown_redis")
         if refused or ("old keys" in self.faults and rule("unknown_redis.retired")):
             return None
-        return redis if self.is_away else announce(redis, self.number, self.owners, db.generation != "")
+        return redis if self.is_away else announce(redis, self.number, self.owners, db.mark != NONE)
 
     def confirmed(self, redis: Redis, is_undone: bool = False) -> Redis:
         deltas = tuple(self.delta(owner, self.declared) for owner in range(len(self.deltas)))
@@ -402,26 +403,24 @@ class Flusher(NamedTuple):
             return
         if self.step == "row":
             foreign = db.declared != self.declared and rule("declared_flush")
-            following = self._replace(step="cut", seen=(db.generation, db.mark))
-            yield "", redis, db, again if foreign or not db.generation else following
+            following = self._replace(step="cut", seen=db.mark)
+            yield "", redis, db, again if foreign or db.mark == NONE else following
         elif self.step == "cut":
-            generation, mark = self.seen
-            known = redis.generation == generation or not rule("generation.flush")
-            agrees = agree(redis, mark) or not rule("agree.cut")
-            if not known or not agrees or redis.ready is None or (not redis.pending and rule("sentinel")):
+            mark = self.seen
+            if not agree(redis, mark) and rule("agree.cut"):
                 yield "", redis, db, again
                 return
             if not redis.batch and any(owner.pending for owner in redis.owners):
                 owners = tuple(owner._replace(pending=False, flushing=owner.pending) for owner in redis.owners)
                 redis = redis._replace(owners=owners, batch=name, pending=True, flushing=redis.pending)
             rank = mark.rank if mark.batch == redis.batch or not rule("mark.resume") else 0
-            following = self._replace(step="fetch", seen=(generation, mark, redis.batch, rank))
+            following = self._replace(step="fetch", seen=(mark, redis.batch, rank))
             yield "", redis, db, following if redis.batch else again
         elif self.step == "fetch":
-            generation, mark, batch, rank = self.seen
-            chunk = [owner for owner, waiting in enumerate(redis.owners) if waiting.flushing and redis.batch == batch]
+            _, batch, rank = self.seen
+            chunk = [owner for owner, waiting in enumerate(redis.owners) if waiting.flushing]
             if rank >= len(chunk):
-                yield "", redis, db, self._replace(step="drop") if redis.batch == batch else again
+                yield "", redis, db, self._replace(step="drop")
             else:
                 total = redis.owners[chunk[rank]].total
                 if isinstance(total, int):
@@ -432,18 +431,17 @@ class Flusher(NamedTuple):
             rows = db.owners[self.seen[-1]].counted(self.declared)
             yield "", redis, db, self._replace(step="apply", seen=(*self.seen, rows))
         elif self.step == "apply" and not db.locked:
-            generation, mark, batch, rank, owner, total = self.seen
-            other = db.generation != generation and rule("generation.flush")
-            if other or (db.mark != mark and rule("mark")):
+            mark, batch, rank, owner, total = self.seen
+            if db.mark != mark and rule("mark"):
                 yield "refused", redis, db, again
                 return
             new = Mark(batch, rank + 1, f"{name}.{rank}")
             applied = change(db, owner, stored=total)._replace(mark=new)
-            yield "", redis, applied, self._replace(step="fetch", seen=(generation, new, batch, rank + 1))
+            yield "", redis, applied, self._replace(step="fetch", seen=(new, batch, rank + 1))
             if self.can_die:
                 yield "killed", redis, applied, again
         elif self.step == "drop":
-            _, mark, batch, _ = self.seen
+            mark, batch, _ = self.seen
             whole = redis.flushing or not rule("sentinel.drop")
             if (redis.batch == batch or not rule("drop_batch")) and whole:
                 redis = of_all(redis, flushing=False)._replace(batch="", flushing=False, finished=mark)
@@ -471,14 +469,14 @@ class Healer(NamedTuple):
 
     def moves(self, redis: Redis, db: Database, writers: tuple) -> Iterator:
         end = self._replace(runs=self.runs - 1, step="begin", seen=None, started=True)
-        waits = not db.generation and rule("window") and any(w.declared == OLD and w.lives for w in writers)
+        waits = db.mark == NONE and rule("window") and any(w.declared == OLD and w.lives for w in writers)
         if self.runs == 0 or (db.locked and self.step in ("begin", "check", "claim", "leave")):
             return
         if self.step == "begin" and db.declared != self.declared:
             if self.started and rule("declared_flush"):
                 yield "", redis, db, end
             else:
-                yield "", forget(redis), db._replace(declared=self.declared, generation=""), end
+                yield "", forget(redis), db._replace(declared=self.declared, mark=NONE), end
         elif self.step == "begin" and not waits:
             yield "", redis, db, self.to("requests")
         elif self.step == "requests":
@@ -510,7 +508,7 @@ class Healer(NamedTuple):
             if self.can_die and self.step == "recover":
                 yield "loses its lock", redis, db._replace(locked=False), self.to("recover late", self.seen)
         elif self.step == "note":
-            noted = db._replace(generation=self.name, mark=Mark(), listed=0, gentle=False, claims=frozenset())
+            noted = db._replace(mark=Mark(random=self.name), listed=0, gentle=False, claims=frozenset())
             yield "", redis, noted._replace(locked=False), self.to("claim")
             if self.can_die:
                 yield "killed", redis, db._replace(locked=False), end
@@ -547,8 +545,8 @@ class Healer(NamedTuple):
 
 
 KEYS_LOST: dict[str, Callable[[Redis], Redis]] = {
-    "empty": lambda r: Redis(tuple(Owner() for _ in r.owners), None, None, -1, r.run, pending=False),
-    "state": lambda r: r._replace(generation=None, server=-1, batch="", finished=Mark()),
+    "empty": lambda r: Redis(tuple(Owner() for _ in r.owners), "", None, -1, r.run, finished=NONE, pending=False),
+    "state": lambda r: r._replace(server=-1, batch="", finished=NONE),
     "ready": lambda r: r._replace(ready=None),
     "pending": lambda r: of_all(r, pending=False)._replace(pending=False),
     "flushing": lambda r: of_all(r, flushing=False)._replace(flushing=False),
@@ -582,12 +580,11 @@ class Fault(NamedTuple):
         elif self.what == "back":
             yield "", seen._replace(run=redis.run + 1), db, fired
         elif self.what == "rollback":  # to before the last flush: a later state can't be told apart
-            if seen.generation != db.generation or (seen.finished != db.mark and seen.batch != db.mark.batch):
+            if not agree(seen, db.mark):
                 yield "", seen, db, fired
         elif self.what == "db back":  # commits that it loses since the last flush are a known limit
             same = [row.rows for row in seen.owners] == [row.rows for row in db.owners]
-            flushed = redis.finished != seen.mark and redis.batch != seen.mark.batch
-            if same or flushed or seen.generation != db.generation:
+            if same or not agree(redis, seen.mark):
                 yield "", redis, seen, fired
 
 
@@ -645,7 +642,7 @@ def wrong_end(redis: Redis, db: Database, quiet: bool) -> str:
     for i in range(3):
         redis, db = run(Healer(f"last{i}"), redis, db)
         redis, db = run(Flusher(2, f"last{i}"), redis, db)
-    if quiet and db.generation != "1":
+    if quiet and redis.generation != "1":
         return "END: a recovery for nothing hides what went wrong"
     for owner, (rows, stored, _) in enumerate(db.owners):
         total = redis.owners[owner].total

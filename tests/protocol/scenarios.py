@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import model
-from .model import NEW, OLD, Database, Fault, Flusher, Healer, Owner, Reader, Redis, Row, World, Writer, of_all
+from .model import NEW, NONE, OLD, Database, Fault, Flusher, Healer, Owner, Reader, Redis, Row, World, Writer, of_all
 from .search import Found, command_line
 
 
@@ -51,10 +51,10 @@ STARTS = {  # by what the names of scenarios begin with
         Database((Row(1, 2, 2),), declared=OLD),
     ),
     "shards": (  # declared before, and the old keys are retired
-        Redis((Owner(),), None, None, -1, pending=False),
-        Database((Row(),), generation=""),
+        Redis((Owner(),), "", None, -1, finished=NONE, pending=False),
+        Database((Row(),), NONE),
     ),
-    "first start": (Redis((Owner(),), None, None, -1, pending=False), Database((Row(),), generation="")),
+    "first start": (Redis((Owner(),), "", None, -1, finished=NONE, pending=False), Database((Row(),), NONE)),
     "elsewhere": FRESH,
     "raw SQL": FRESH,
 }
@@ -182,12 +182,12 @@ SHOWN = {  # which rules a history needs, or which part of a rule, after the dot
     "database back: 2 writers, 2 flushers": "agree.cut",
     "database back: 2 owners, writer, flusher that dies, healer": "mark",
     "raw SQL: writer, flusher, healer": "compared",
-    "2 owners, 2 healers that die, writer, ready lost": "ready generation.lost",
+    "2 owners, 2 healers that die, writer, ready lost": "ready",
     "healer that dies, healer, flusher, pending lost": "claims",
     "declaration: silent old writer, healer twice, reader": "window",
     "declaration: old writer, healer twice, reader": "declared declared_read",
     "declaration: old writer, writer, healer twice, old reader": "declared_read.look",
-    "declaration: writer, old flusher, healer twice": "declared_flush generation.flush",
+    "declaration: writer, old flusher, healer twice": "declared_flush",
     "declaration: writer, late old healer, healer twice, reader": "declared_flush.lock",
     "declaration: writer, old flusher, old healer, healer twice": "declared_walk",
     "shards: old writer, writer, healer twice, reader": "unknown_redis.retired",

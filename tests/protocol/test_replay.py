@@ -213,7 +213,7 @@ class Replay:
         place = {"old keys": {"SHARDS": 2}, "elsewhere": {"KEY_PREFIX": "another"}}
         with entries(**place[min(faults)]) if faults & place.keys() else nullcontext():
             for buffer in self.counters[self.models[me].declared].buffers:  # an old one has started before the first
-                buffer.is_known = "old keys" not in faults and in_force() != ""
+                buffer.is_known = "old keys" not in faults and shards.shard_row(votes, 0).get().mark != ""
             if "silent" not in faults:
                 send()
         held, self.held, self.trouble = self.held, [], ""
@@ -297,7 +297,8 @@ class Replay:
 
 
 def in_force() -> str:
-    return shards.shard_row(votes, 0).get().generation
+    """The generation whose totals readers use."""
+    return votes.buffers[0].status().generation
 
 
 def add_rows(key: CompositeKey, number: int, old: int) -> None:

@@ -111,7 +111,7 @@ def test_everyone_is_doubted_in_the_shards_that_can_be_reached(healed, make_user
 def test_the_clock_of_who_declared_was_ahead(healed, alice):
     notify(alice, 1)
     later = timezone.now() + timedelta(seconds=1)
-    CounterShard.objects.filter(counter="unread").update(generation="", declared_at=later)
+    CounterShard.objects.filter(counter="unread").update(mark="", declared_at=later)
     with entries(DEPLOY_SECONDS=600):
         assert not heal.put_in_force(unread)
 

@@ -14,7 +14,7 @@ from notifications_counter.buffer.buffer import NAMELESS
 from notifications_counter.counters import unread
 from notifications_counter.databases import identity
 from notifications_counter.exceptions import BufferUnavailable
-from notifications_counter.models import CounterShard, Notification, RecountRequest
+from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.monitoring.status import look
 from notifications_counter.writes.requests import request_recounts
 from tests.support import (
@@ -35,11 +35,6 @@ from tests.support import (
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def generations() -> tuple[str, str]:
-    """In the database and in Redis."""
-    return CounterShard.objects.get(counter="unread").generation, buffer().status().generation
-
-
 def create(user: Any) -> None:
     Notification.objects.create(user=user, title="x")
 
@@ -55,13 +50,13 @@ def test_a_key_that_is_lost(healed, alice, bob, redis_client, key, how, traffic,
     notify(alice)
     assert_reads(alice, bob)
     create(alice)
-    before, keys = generations(), buffer().keys
+    generation, keys = buffer().status().generation, buffer().keys
     if key == "flushing":
-        buffer().cut(before[0], CounterShard.objects.get(counter="unread").mark, "ba7c4")
+        buffer().cut(unread.status()[0].row.mark, "ba7c4")
     if key == "in_flight":
         buffer().announce("killed", [str(alice.pk)])
         unheard(create, alice)
-    at = [keys.total(before[0], str(alice.pk)) if key == "total" else getattr(keys, key, "")]
+    at = [keys.total(generation, str(alice.pk)) if key == "total" else getattr(keys, key, "")]
     for each in redis_client.scan_iter(f"{keys.base}:*") if key == "everything" else at:
         redis_client.delete(each)
         if how == "of another type":
@@ -77,11 +72,13 @@ def test_a_key_that_is_lost(healed, alice, bob, redis_client, key, how, traffic,
             unread.heal()
     assert_heals(alice, bob)
     assert stored(alice) == 4 + traffic + (key == "in_flight")
-    now = generations()
-    assert now[0] == now[1]
+    (shard,) = unread.status()
+    assert shard.row.mark == shard.status.finished
     if how == "deleted":
-        assert (now == before) == (key in ("intents", "in_flight", "aside", "total"))
-        assert ("begins a generation" in caplog.text) == (now != before)
+        begun = shard.status.generation != generation
+        assert (
+            begun == ("begins a generation" in caplog.text) == (key not in ("intents", "in_flight", "aside", "total"))
+        )
 
 
 # -------------------------------------------------------------------------------------------------------- other servers
@@ -174,10 +171,10 @@ def test_requests(healed, alice, bob, make_user):
     assert [request.counter for request in RecountRequest.objects.all()] == ["another"]
     unread.flush()
     assert [stored(user) for user in users] == [4, 4, 4, 3, 3, 3, 3]
-    before = generations()
+    before = buffer().status().generation
     request_recounts("default", [(unread, None)])
     unread.heal()
-    assert before != generations()
+    assert before != buffer().status().generation
     assert_heals(*users)
 
 

@@ -6,7 +6,7 @@
 local ready_now = redis.call('GET', ready)
 if ready_now == 'retired' then return UNUSED end
 -- rule: unknown_redis
-if ARGV[3] == '1' and redis.call('HEXISTS', state, 'generation') == 0 then return UNUSED end
+if ARGV[3] == '1' and redis.call('HEXISTS', state, 'finished') == 0 then return UNUSED end
 -- rule: intents (something else has deleted them)
 if redis.call('EXISTS', intents) == 0 and redis.call('EXISTS', in_flight) == 1 then
   redis.call('UNLINK', in_flight)

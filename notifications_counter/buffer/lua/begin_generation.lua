@@ -1,7 +1,7 @@
 -- Begins a generation. What was cached is not found any more, and what was pending is dropped: the walk that follows
 -- looks at everyone. Intents stay, and so do their owners in flight.
 -- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  aside (hash)
--- ARGV  1 generation  2 fingerprint of the declaration  3 name of the server, as it said before
+-- ARGV  1 generation, the first mark  2 fingerprint of the declaration  3 name of the server, as it said before
 -- Reply nothing
 redis.call('UNLINK', pending, flushing, state, aside)
 for _, key in ipairs({intents, in_flight}) do
@@ -9,5 +9,5 @@ for _, key in ipairs({intents, in_flight}) do
 end
 redis.call('ZADD', pending, 0, SENTINEL)
 local now = redis.call('TIME')[1]
-redis.call('HSET', state, 'generation', ARGV[1], 'server', ARGV[3], 'finished', '', 'cut_at', now)
+redis.call('HSET', state, 'finished', ARGV[1], 'server', ARGV[3], 'cut_at', now)
 redis.call('SET', ready, ARGV[1] .. ':' .. ARGV[2])

@@ -5,6 +5,7 @@
 local base = KEYS[1]:match('(.*):')
 
 -- Returns the key of an owner's cached total, given the value of ready, or its generation.
+-- rule: generation
 local function total_of(owner, ready_now) return base .. ':total:' .. (ready_now or ''):match('%x*') .. ':' .. owner end
 
 -- Returns the cached total at a key, without the mark of an owner in flight (12 or 12!), and the text that is there,
@@ -37,7 +38,7 @@ local function is_exact(number) return math.abs(tonumber(number)) < 2 ^ 53 end
 -- Adds a delta to what is pending of an owner, and to its cached total, which keeps its mark if the owner is named by
 -- other intents. Returns whether the sums are exact.
 local function add(owner, delta, ready_now, others)
-  if delta ~= 0 and ready_now then
+  if delta ~= 0 then
     local pends = redis.call('ZINCRBY', pending, string.format('%.0f', delta), owner)
     if pends ~= 'inf' and not is_exact(pends) then return false end
   end

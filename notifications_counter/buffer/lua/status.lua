@@ -11,7 +11,7 @@ local reply = {
   'is_whole', redis.call('ZSCORE', pending, SENTINEL) and 1 or 0,
   'has_cut', redis.call('ZSCORE', flushing, SENTINEL) and 1 or 0,
 }
-local names = {'generation', 'server', 'batch', 'finished', 'cut_at'}
+local names = {'server', 'batch', 'finished', 'cut_at'}
 for i, value in ipairs(redis.call('HMGET', state, unpack(names))) do
   reply[#reply + 1], reply[#reply + 2] = names[i], value or ''
 end

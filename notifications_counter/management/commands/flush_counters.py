@@ -185,9 +185,9 @@ class Command(CounterCommand):
 
     def tell_shards(self, counter: Counter, name: str) -> None:
         for shard in counter.status():
-            s, generation = shard.status, shard.row.generation if shard.row else ""
+            s = shard.status
             self.stdout.write(
-                f"{name}, shard {shard.shard}: generation {generation or 'none'}, pending {s.pending:,}, flushing "
+                f"{name}, shard {shard.shard}: generation {s.generation or 'none'}, pending {s.pending:,}, flushing "
                 f"{s.flushing:,}, in flight {s.intents:,}, set aside {s.aside:,}"
             )
 
