@@ -18,42 +18,43 @@ MINUTE, HOUR, DAY = 60, 3600, 86400  # seconds
 
 KINDS = [("comment", _("Comments")), ("order", _("Orders")), ("security", _("Security"))]
 
+PEOPLE = ["Anna", "Bo", "Chidi", "Dana", "Emre", "Fatma"]
+
 # Kind, title, body, and how many seconds old the first of these are.
 NOTIFICATIONS = [
-    ("comment", "Anna commented on your draft", "“The second chart needs a unit on its axis.”", 4 * MINUTE),
-    ("comment", "Bo answered you", "“Agreed. I have moved the meeting to Thursday, half past two.”", HOUR),
-    ("order", "Order 7041 has been shipped", "It should arrive within two days.", 3 * HOUR),
-    ("order", "Payment received", "Thank you. The receipt is in your account.", DAY),
+    ("comment", "{who} commented on your draft", "“The second chart needs a unit on its axis.”", 4 * MINUTE),
+    ("comment", "{who} answered you", "“Agreed. I have moved the meeting to Thursday, half past two.”", HOUR),
+    ("order", "Order {order} has been shipped", "It should arrive within two days.", 3 * HOUR),
+    ("order", "{who} paid for order {order}", "The receipt is in your account.", DAY),
     ("security", "New sign-in", "From Firefox on Linux. If that was not you, change your password.", 2 * DAY),
-    ("", "Your export is ready", "The file stays for seven days.", 5 * DAY),
+    ("", "{who} shared a folder with you", "It has the figures of this month.", 5 * DAY),
     ("", "Welcome", "This site shows an exact badge for the price of one Redis command.", 30 * DAY),
 ]
 
 
-def notification(user, number: int) -> Notification:
+def notification(user, number: int, **values) -> Notification:
     kind, title, body, _age = NOTIFICATIONS[number % len(NOTIFICATIONS)]
-    return Notification(user=user, kind=kind, title=title, body=body)
+    title = title.format(who=PEOPLE[number % len(PEOPLE)], order=7041 + number)
+    return Notification(user=user, kind=kind, title=title, body=body, **values)
 
 
 def settle(users: list) -> None:
     """Create the first notifications of everybody, some of them read, and a month of charts."""
+    first = [
+        notification(user, place * len(NOTIFICATIONS) + n, created_at=timezone.now() - timedelta(seconds=row[-1]))
+        for place, user in enumerate(users)
+        for n, row in enumerate(NOTIFICATIONS)
+    ]
     # The charts must not show that they were created just now.
     with override_settings(NOTIFICATIONS_COUNTER=settings.NOTIFICATIONS_COUNTER | {"RECORD_ACTIVITY": False}):
-        Notification.objects.bulk_create(notification(user, n) for user in users for n in range(len(NOTIFICATIONS)))
-        for _kind, title, _body, age in NOTIFICATIONS:
-            rows = Notification.objects.filter(title=title)
-            rows.update(created_at=timezone.now() - timedelta(seconds=age))
-            if age > 3 * DAY:
-                rows.mark_as_read()
+        Notification.objects.bulk_create(first)
+        Notification.objects.filter(created_at__lt=timezone.now() - timedelta(days=3)).mark_as_read()
     for counter in all_counters():
         counter.recount()
     now = int(time.time())
-    for back in range(1, 60):
-        _happened(now - back * MINUTE, minutes=1, now=now)
-    for back in range(1, 48):
-        _happened(now - back * HOUR, minutes=60, now=now)
-    for back in range(2, 31):
-        _happened(now - back * DAY, minutes=24 * 60, now=now)
+    for slice_, backs in ((MINUTE, range(1, 60)), (HOUR, range(1, 48)), (DAY, range(2, 31))):
+        for back in backs:
+            _happened(now - back * slice_, slice_ // MINUTE, now)
 
 
 def _happened(at: int, minutes: int, now: int) -> None:

@@ -4,7 +4,6 @@ The `demo` and `serve` commands point the variables below at a database and a Re
 """
 
 import os
-from importlib.util import find_spec
 from pathlib import Path
 
 from django.core.management.utils import get_random_secret_key
@@ -20,7 +19,8 @@ INSTALLED_APPS = [
     "notifications_counter",
     "notifications_counter.inbox",
     *(f"django.contrib.{name}" for name in ["admin", "auth", "contenttypes", "sessions", "messages", "staticfiles"]),
-    *(name for name in ("chartkick.django", "django_htmx") if find_spec(name.partition(".")[0])),
+    "chartkick.django",
+    "django_htmx",
 ]
 
 MIDDLEWARE = [
@@ -36,7 +36,6 @@ MIDDLEWARE = [
 ]
 
 ROOT_URLCONF = "demo_project.urls"
-ASGI_APPLICATION = "demo_project.asgi.application"
 
 TEMPLATES = [
     {
@@ -80,7 +79,7 @@ CACHES = {
 
 NOTIFICATIONS_COUNTER = {
     "CACHE_ALIAS": "default",
-    "KEY_PREFIX": os.environ.get("DEMO_KEY_PREFIX", "nc-demo"),
+    "KEY_PREFIX": "nc-demo",
     "COUNTERS": ["unread", "unread_by_kind"],
     "ICONS": {"": "demo/bell.svg"} | {kind: f"demo/{kind}.svg" for kind in ("comment", "order", "security")},
     "DEPLOY_SECONDS": 0,  # no other release runs
@@ -102,9 +101,7 @@ LOGOUT_REDIRECT_URL = "login"
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
 TIME_ZONE = "UTC"
-USE_TZ = True
 STATIC_URL = "static/"
-DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 LOGGING = {
     "version": 1,

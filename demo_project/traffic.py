@@ -1,36 +1,26 @@
-"""Visitors of the demo site: threads that log in and use it over HTTP, as browsers would.
-
-`python -m demo_project.traffic PORT SECONDS USERS CLIENTS` runs in a process of its own, without Django. Every half
-second, it prints a line of JSON with what the visitors have done.
-"""
+"""Visitors of the demo site: threads that log in and use it over HTTP, as browsers would."""
 
 import json
 import random
 import re
-import sys
 import threading
 import time
 from collections import Counter
 from functools import partial
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
 from http.cookies import SimpleCookie
 from urllib.parse import urlencode
 
+from . import life
+
 PASSWORD = "demo"
-KINDS = ["", "comment", "order", "security"]
+STAFF = 10  # one user in so many
+KINDS = ["", *dict(life.KINDS)]
 ROW = re.compile(r'<li class="nc-row nc-(read|unread)" data-key="(\d+)">')
 
 
 def username(n: int) -> str:
     return f"user{n:04}"
-
-
-def is_staff(n: int) -> bool:
-    return n % 10 == 0
-
-
-class Refused(Exception):
-    """The site gave a visitor an unexpected response."""
 
 
 class Visitor(threading.Thread):
@@ -73,7 +63,7 @@ class Visitor(threading.Thread):
             partial(self.change, random.choice(["read", "unread"]), "delete"): 12,
             partial(self.post, "/mark-as-read/", which="all"): 3,
             partial(self.post, "/delete/", which="read"): 2,
-            partial(self.send, 0): 0.3 if is_staff(user) else 0,
+            partial(self.send, 0): 0.3 if user % STAFF == 0 else 0,
         }
         for action in random.choices(list(actions), list(actions.values()), k=random.randint(10, 30)):
             if time.monotonic() > self.deadline:
@@ -108,7 +98,7 @@ class Visitor(threading.Thread):
         body = reply.read().decode()
         self.done["requests"] += 1
         if reply.status != (200 if method == "GET" else 302):
-            raise Refused(f"{method} {path}: {reply.status}")
+            raise HTTPException(f"{method} {path}: {reply.status}")
         for header in reply.headers.get_all("Set-Cookie", []):
             for name, morsel in SimpleCookie(header).items():
                 self.cookies[name] = morsel.value
@@ -123,23 +113,9 @@ def badge(port: int, user: int) -> int:
     return json.loads(visitor.request("GET", "/counts/"))["unread"]
 
 
-def main() -> None:
-    port, seconds, users, clients = map(float, sys.argv[1:])
-    deadline = time.monotonic() + seconds
-    visitors = [Visitor(int(port), int(users), deadline) for _ in range(int(clients))]
+def done(visitors: list[Visitor]) -> Counter[str]:
+    """Return what they have done together."""
+    total: Counter[str] = Counter()
     for visitor in visitors:
-        visitor.start()
-    running = True
-    while running:
-        time.sleep(0.5)
-        # Before the sum, so that the last line contains everything.
-        running = any(visitor.is_alive() for visitor in visitors)
-        done: Counter[str] = Counter()
-        for visitor in visitors:
-            done.update(visitor.done)
-        trouble = next((visitor.trouble for visitor in visitors if visitor.trouble), "")
-        print(json.dumps({**done, "trouble": trouble}), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        total.update(visitor.done)
+    return total

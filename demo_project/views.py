@@ -1,7 +1,6 @@
 from django.contrib import messages
 from django.contrib.auth import get_user_model
 from django.contrib.auth.decorators import login_required
-from django.db.models import Count
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.deprecation import MiddlewareMixin
@@ -10,9 +9,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
 from notifications_counter.counters import unread
-from notifications_counter.models import Notification, UserNotificationsCount
+from notifications_counter.models import Notification
 
 from .forms import SendForm
+from .report import compare
 
 
 class StrictPolicy(MiddlewareMixin):
@@ -50,11 +50,6 @@ def counts(request: HttpRequest) -> HttpResponse:
     if not request.user.is_staff:
         raise Http404
     users = get_user_model().objects.order_by("pk")[:100]
-    unread.attach(users, "badge")
-    stored = dict(UserNotificationsCount.objects.filter(user__in=list(users)).values_list("user", "unread_count"))
-    rows = dict(Notification.objects.unread().order_by().values_list("user").annotate(Count("pk")))
-    table = [
-        {"user": user, "badge": user.badge, "stored": stored.get(user.pk, 0), "rows": rows.get(user.pk, 0)}
-        for user in users
-    ]
+    verdicts = compare(unread, [user.pk for user in users], "user")
+    table = [{"user": user, **verdict._asdict()} for user, verdict in zip(users, verdicts, strict=True)]
     return render(request, "demo/counts.html", {"table": table})

@@ -28,8 +28,7 @@ SENDER, READER, CLEANER, TRANSLATOR, BUSY = map(traffic.username, range(5))
 @pytest.fixture(scope="module")
 def site() -> Iterator[str]:
     """The address of a site."""
-    ours = ("REDIS_URL", "DJANGO_ALLOW_ASYNC_UNSAFE")
-    environment = {name: value for name, value in os.environ.items() if name not in ours}
+    environment = {name: value for name, value in os.environ.items() if name != "DJANGO_ALLOW_ASYNC_UNSAFE"}
     process = subprocess.Popen(
         dies_with_parent([sys.executable, "-m", "tests.browser.site"]),
         cwd=ROOT,
