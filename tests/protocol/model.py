@@ -312,8 +312,8 @@ class Writer(NamedTuple):
         elif self.step == "withdraw":
             yield "", self.confirmed(redis, is_undone=True), db, self._replace(step="rolled back")
         elif self.step in ("confirm", "confirm again"):
-            done = self.confirmed(redis)
-            yield "", done, db, self._replace(step="done")
+            done, is_refused = self.confirmed(redis), "old keys" in self.faults and not self.failed
+            yield "", done, db, self._replace(step="notice" if is_refused else "done")
             if "kill" in self.faults:
                 yield "killed", redis, db, self._replace(step="killed")
             if "retry" in self.faults and self.step == "confirm":

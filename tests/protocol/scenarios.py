@@ -154,6 +154,7 @@ SCENARIOS: dict[str, tuple] = {
     "declaration: everyone, old writer, healer twice, reader": (old(1, 1, 2), E(2, 1, "kill"), H("h", 2), R()),
     "shards: old writer, writer, healer twice, reader":
         (W(1, 1, "old keys", declared=OLD), W(2, 1), H("h", 2), R("lags")),
+    "shards: old writer that is killed, healer twice": (W(1, 1, "old keys", "kill", declared=OLD), H("h", 2)),
 }
 
 SHOWN = {  # which rules a history needs, or which part of a rule, after the dot
@@ -190,7 +191,7 @@ SHOWN = {  # which rules a history needs, or which part of a rule, after the dot
     "declaration: writer, old flusher, healer twice": "declared_flush",
     "declaration: writer, late old healer, healer twice, reader": "declared_flush.lock",
     "declaration: writer, old flusher, old healer, healer twice": "declared_walk",
-    "shards: old writer, writer, healer twice, reader": "unknown_redis.retired",
+    "shards: old writer that is killed, healer twice": "unknown_redis.retired",
 }
 
 DEEP: dict[str, tuple] = {  # minutes: for the night
