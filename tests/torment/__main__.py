@@ -1,4 +1,4 @@
-"""python -m tests.torment [--seconds N] [--seed S] [--database KIND [--tenants KIND]] [--managed] [--bystanders N]
+"""python -m tests.torment [--seconds N] [--seed S] [--database KIND [--tenants KIND]] [--managed]
 [--round NAME …]: one round after another until then.
 
 Without a kind of database, each of SITES gets a part of the time.
@@ -39,11 +39,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--database", choices=[*DATABASES, "given"], help="given: by the environment, as for the tests")
     parser.add_argument("--tenants", choices=["schemas", "databases"], help="one for each; schemas are PostgreSQL's")
     parser.add_argument("--managed", action="store_true", help="a Redis that refuses what managed services refuse")
-    parser.add_argument("--bystanders", type=int, default=0, metavar="N", help="users who make each recovery long")
     parser.add_argument("--round", action="append", dest="rounds", default=[], metavar="NAME")
     chosen = parser.parse_args(arguments)
-    if chosen.bystanders and (chosen.tenants or not chosen.database):
-        parser.error("--bystanders needs --database, and no --tenants.")
     if not chosen.database:
         command = [sys.executable, "-m", "tests.torment", *arguments, "--seconds", str(chosen.seconds / len(SITES))]
         return max(subprocess.run([*command, *site]).returncode for site in SITES)
@@ -61,12 +58,11 @@ def main(arguments: list[str]) -> int:
             create()
         else:
             django.setup()
-        return torment(chosen.seconds, chosen.seed, chosen.rounds, chosen.bystanders)
+        return torment(chosen.seconds, chosen.seed, chosen.rounds)
 
 
-def torment(seconds: float, seed: int, names: list[str], number_of_bystanders: int) -> int:
+def torment(seconds: float, seed: int, names: list[str]) -> int:
     from . import truth
-    from .bystanders import make_bystanders
     from .rounds import Round, Survived, Wrong, make_users, rounds
     from .tenants import current
 
@@ -74,8 +70,7 @@ def torment(seconds: float, seed: int, names: list[str], number_of_bystanders: i
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
     print(f"{current().vendor}, seed {seed}", flush=True)
-    users, bystanders = make_users(), make_bystanders(number_of_bystanders)
-    survived, started, number = Survived(), time.monotonic(), 0
+    users, survived, started, number = make_users(), Survived(), time.monotonic(), 0
     names = names or rounds()
     try:
         with truth.noted():
@@ -83,7 +78,7 @@ def torment(seconds: float, seed: int, names: list[str], number_of_bystanders: i
                 name = names[(seed + number) % len(names)]  # a short run begins anywhere
                 before = time.monotonic()
                 try:
-                    Round(name, seed + number, users, bystanders, survived).run()
+                    Round(name, seed + number, users, survived).run()
                     outcome = f"{time.monotonic() - before:.1f} s"
                 except servers.Missing as reason:
                     outcome = f"missing: {reason}"

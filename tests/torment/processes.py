@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -152,16 +152,8 @@ class Processes:
     """Processes that go on until all is ``over``. ``redis_ports`` and ``database_ports`` lead each role to a proxy, and
     ``sentinel_port`` all of them to a sentinel. Processes that start are of a release that counts by ``condition``."""
 
-    def __init__(
-        self,
-        users: list[Any],
-        seed: int,
-        directory: Path,
-        faults: tuple[str, ...] = (),
-        bystanders: Sequence[Any] = (),
-    ):
+    def __init__(self, users: list[Any], seed: int, directory: Path, faults: tuple[str, ...]):
         self.users, self.seed, self.directory, self.faults = users, seed, directory, faults
-        self.bystanders = bystanders
         self.processes: list[Process] = []
         self.tracebacks = directory / "tracebacks"
         self.tracebacks.touch()

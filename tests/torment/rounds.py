@@ -3,7 +3,6 @@
 import random
 import time
 from collections import Counter as Tally
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +19,6 @@ from notifications_counter.models import Notification, UserNotificationsCount
 from tests.support import is_walking
 
 from . import truth
-from .bystanders import wrong_bystanders
 from .database import clients
 from .database_faults import DatabaseFaults
 from .journal import Notes, now
@@ -112,9 +110,9 @@ class Survived:
 
 
 class Round:
-    def __init__(self, name: str, seed: int, users: list[Any], bystanders: Sequence[Any], survived: Survived):
+    def __init__(self, name: str, seed: int, users: list[Any], survived: Survived):
         self.name, self.faults, self.seed = name, ROUNDS[name], seed
-        self.users, self.bystanders, self.survived = users, bystanders, survived
+        self.users, self.survived = users, survived
         self.chance = random.Random(seed)
         # A transaction that stands still is taken for dead, unless it could die after that.
         age = {"MAX_TRANSACTION_AGE": 6 if "writers_killed" in self.faults else 1}
@@ -144,7 +142,7 @@ class Round:
             truth.take()
             others = clients()
             connections.close_all()
-            site = Site(self.users, self.seed, directory, self.faults, self.bystanders)
+            site = Site(self.users, self.seed, directory, self.faults)
             tormentor = AllFaults(site, server, self.faults, self.chance, stack)
             try:
                 tormentor.run(TORMENT if SLOW.isdisjoint(self.faults) else 3 * TORMENT)
@@ -184,7 +182,7 @@ class Round:
         due = [0.0, *(write.due for write in notes.writes if write.broken)]
         self.heal(max(due))
         wrong = [difference for _ in each() for difference in self.differences(history.sums())]
-        wrong += history.impossible() + wrong_bystanders(self.bystanders)
+        wrong += history.impossible()
         self.survived.rounds += 1
         self.survived.faults += tormentor.survived
         self.survived.faults.update(write.action for write in notes.writes if write.action in MISFORTUNES)

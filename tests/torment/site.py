@@ -18,7 +18,6 @@ from tests.faults.actors import Change, Reader, Writer, atomic
 from tests.support import entries
 
 from . import database, tenants, truth
-from .bystanders import ROWS
 from .journal import Journal, now
 from .processes import INTERRUPTS, OUTAGES, PAUSE, Interruptible, Processes
 
@@ -115,9 +114,6 @@ class Site(Processes):
         def read(interruptible: Interruptible) -> None:
             start = now()
             with interruptible:
-                if self.bystanders:
-                    bystander = chance.choice(self.bystanders)
-                    assert unread.count(bystander) == ROWS, f"bystander {bystander}"
                 seen = reader()
             numbers = {truth.owner_name(user): number for user, number in seen.items()}
             journal.note("read", start, now(), numbers)

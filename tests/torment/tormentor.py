@@ -32,8 +32,6 @@ IS_MANAGED = bool(os.environ.get("TEST_REDIS_MANAGED"))
 start_redis = partial(servers.redis, kind=KIND, is_managed=IS_MANAGED)
 PATIENCE = 60.0
 """Seconds in which processes do what they are waited for, also on a busy machine."""
-RECOVERY = 0.0002
-"""Seconds more for each bystander."""
 SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
 PROXIED = {"connections_broken", "connections_refused", "redis_failed_over", "redis_failed_over_and_back"}
 
@@ -78,7 +76,7 @@ class Tormentor:
             self.wait(lambda: not self.site.processes)
 
     def wait(self, condition: Callable[[], bool]) -> None:
-        deadline = now() + PATIENCE + len(self.site.bystanders) * RECOVERY
+        deadline = now() + PATIENCE
         while not condition():
             if now() > deadline:
                 self.site.dump_tracebacks()
