@@ -1,6 +1,5 @@
 """Flushers that are killed, or stand still, at every step, under traffic."""
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
@@ -8,9 +7,7 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 
-from notifications_counter.buffer import Buffer
 from notifications_counter.counters import unread
-from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.upkeep import walk
 from notifications_counter.writes.requests import request_recounts
@@ -123,52 +120,3 @@ def test_stalled_inside_its_transaction(step, times, flusher, traffic):
         flushing.result(PATIENCE)
         here.writes()
     check(here)
-
-
-def test_several_at_once(flusher, traffic):
-    with traffic() as here:
-        children = [flusher() for _ in range(2)]
-        for _ in range(10):
-            here.writes(8)
-            unread.flush()
-        for child in children:
-            child.go_on()
-        here.reads()
-    check(here)
-
-
-@pytest.mark.parametrize("read", [lambda user: unread.count(user), lambda user: unread.counts([user])[user]])
-@pytest.mark.parametrize("cached", [True, False])
-def test_a_change_that_overtakes_another(read, cached, users, monkeypatch):
-    """Between the two commits of a writer, others already see the rows that it created, and read two of the three.
-
-    Redis knows of -2 before it knows of +3: no row count is negative, so a read counts rows.
-    """
-    user = users[0]
-    unread.heal()
-    if cached:
-        assert read(user) == 0
-    committed, go_on = threading.Event(), threading.Event()
-    confirm_call = Buffer.confirm_call
-
-    def late(self: Buffer, *args: Any) -> Any:
-        if threading.current_thread() is not threading.main_thread():
-            committed.set()
-            go_on.wait(PATIENCE)
-        return confirm_call(self, *args)
-
-    monkeypatch.setattr(Buffer, "confirm_call", late)
-    with OtherConnection() as writer:
-        new = [Notification(user_id=user, title="x") for _ in range(3)]
-        writing = writer.start(Notification.objects.bulk_create, new)
-        try:
-            assert committed.wait(PATIENCE)
-            seen = list(Notification.objects.values_list("pk", flat=True)[:2])
-            assert NotificationController(user).mark_all_as_read(seen) == 2
-            assert buffer().status().intents == 1
-            assert read(user) == 1
-        finally:
-            go_on.set()
-        writing.result(PATIENCE)
-    assert read(user) == 1
-    assert_heals(user)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from notifications_counter.counters import unread
 from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification
-from tests.support import assert_heals, assert_reads, notify, rows
+from tests.support import assert_reads, notify, rows
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -147,37 +147,3 @@ def test_links(url):
 
 
 # --------------------------------------------------------------------------------------------------------------- Redis
-@pytest.mark.slow
-@FEW
-@given(owner_keys=st.lists(st.binary(max_size=50) | texts.map(lambda t: t.encode(errors="replace")), max_size=5))
-@example([b"\xff", b"", b"\0", b"07", b"1.0", b"9" * 400])
-@pytest.mark.keys
-def test_members_that_somebody_wrote_into_redis(healed, two, redis_client, owner_keys):
-    """They are put aside, and hold up nobody."""
-    alice, bob, _ = two
-    known = {str(alice.pk).encode(), str(bob.pk).encode()}
-    keys = unread.buffers[0].keys
-    Notification.objects.create(user=alice, title="x")
-    for owner_key in set(owner_keys) - known:
-        redis_client.zadd(keys.pending, {owner_key: 3})
-    unread.heal()
-    unread.flush()
-    unread.recount()
-    unread.status()
-    redis_client.delete(keys.aside)
-    assert_heals(alice, bob)
-
-
-@FEW
-@given(total=st.binary(max_size=20) | st.integers(-5, 2**70).map(str))
-@example(b"nan")
-@example("1e400")
-def test_totals_that_somebody_wrote_into_redis(healed, two, redis_client, total):
-    alice, bob, _ = two
-    right = rows(alice)
-    redis_client.set(unread.buffers[0].keys.total("1", str(alice.pk)), total)
-    for read in (unread.count, lambda user: unread.counts([bob, user])[user.pk]):
-        assert isinstance(read(alice), int)
-    unread.recount([alice])
-    assert unread.count(alice) == right
-    assert_heals(alice, bob)

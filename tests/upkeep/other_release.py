@@ -9,13 +9,11 @@ from django.db.models import Q
 
 def main() -> None:
     django.setup()
-    from notifications_counter.conf import options
     from notifications_counter.counters import unread
     from notifications_counter.models import Notification
-    from notifications_counter.upkeep import heal
 
     unread.q = Q(read_at=None, kind="task")
-    names = {"unread": unread, "create": Notification.objects.create, "Q": Q, "options": options, "seen": heal._seen}
+    names = {"unread": unread, "create": Notification.objects.create}
     print("ready", flush=True)
     for line in sys.stdin:
         print(repr(eval(line, names)), flush=True)

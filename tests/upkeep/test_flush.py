@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 from typing import Any
+from unittest import mock
 from uuid import UUID
 
 import pytest
@@ -21,8 +22,8 @@ from notifications_counter.exceptions import NotInTransaction
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.status import look, look_at
 from notifications_counter.reader import Reader
-from notifications_counter.upkeep.flush import Flusher
 from notifications_counter.upkeep.walk import Result
+from notifications_counter.writes.intents import Intents
 from notifications_counter.writes.requests import request_recounts
 from tests.support import (
     OtherConnection,
@@ -138,67 +139,6 @@ def test_an_owner_with_many_rows_is_cached(healed, alice, bob, monkeypatch, djan
 
 
 # --------------------------------------------------------------------------------------------------- killed, or stalled
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize(("owner", "step"), [(Buffer, "fetch"), (Flusher, "_write"), (Buffer, "drop"), (Buffer, "cut")])
-def test_a_flush_that_is_killed_is_repeated(healed, monkeypatch, owner, step, when):
-    """Others change the same counts before and after the repetition."""
-    keys, function, calls = make_keys(5), getattr(owner, step), []
-    for key in keys:
-        create(key, 2)
-    unread.counts(keys[:3])
-
-    def die(*args: Any) -> Any:
-        calls.append(step)
-        result = None if when == "before" else function(*args)
-        if len(calls) == (2 if step in ("fetch", "_write") else 1):
-            raise KeyboardInterrupt
-        return function(*args) if when == "before" else result
-
-    with entries(FLUSH_CHUNK=2):
-        with monkeypatch.context() as patch:
-            patch.setattr(owner, step, die)
-            with pytest.raises(KeyboardInterrupt):
-                unread.flush()
-        for key in keys[1:4]:
-            create(key)
-        assert_reads(*keys)
-        assert unread.flush().wrong == 0
-    assert [stored(key) for key in keys] == [2, 3, 3, 3, 2]
-    assert_exact(*keys)
-
-
-@pytest.mark.parametrize("also", ["nothing", "a generation", "a read"])
-@pytest.mark.parametrize("step", ["fetch", "_store"])
-def test_a_stalled_flusher_writes_nothing_old(healed, alice, bob, monkeypatch, step, also):
-    """Another one has finished its batch, and a newer one, before it goes on with what it has read."""
-    owner = Buffer if step == "fetch" else Flusher
-    function, this = getattr(owner, step), threading.current_thread()
-
-    def overtake() -> None:
-        unread.flush()
-        create(bob, 2)
-        Notification.objects.filter(user=alice).mark_as_read()
-        if also == "a generation":
-            unread.invalidate()
-            unread.heal()
-        elif also == "a read":
-            unread.counts([alice, bob])
-        unread.flush()
-
-    def stall(*args: Any) -> Any:
-        found = function(*args) if step == "fetch" else None
-        if threading.current_thread() is this:
-            monkeypatch.undo()
-            with OtherConnection() as other:
-                other.run(overtake)
-        return found if step == "fetch" else function(*args)
-
-    create(alice)
-    create(bob)
-    monkeypatch.setattr(owner, step, stall)
-    assert unread.flush() == Result()
-    assert (stored(alice), stored(bob)) == (0, 3)
-    assert_exact(alice, bob)
 
 
 # ------------------------------------------------------------------------------------------------ what cannot be stored
@@ -385,6 +325,34 @@ def test_changes_during_a_flush_are_no_mismatch(healed, alice, monkeypatch, owne
     create(alice)
     assert unread.flush().wrong == 0
     assert_heals(alice)
+
+
+def test_a_doubt_between_the_cut_and_the_fetch_is_no_mismatch(healed, alice):
+    notify(alice, 1)
+    assert unread.count(alice) == 1
+    Notification.objects.create(user=alice, title="x")
+    fetch, is_done = Buffer.fetch, False
+
+    def late(self: Buffer, *args: Any) -> Any:
+        nonlocal is_done
+        if not is_done:
+            is_done = True
+            Notification.objects.create(user=alice, title="y")
+            unread.doubt([str(alice.pk)])
+            assert unread.count(alice) == 3
+        return fetch(self, *args)
+
+    with mock.patch.object(Buffer, "fetch", late):
+        assert unread.flush().wrong == 0
+
+
+def test_a_row_is_deleted_whose_writer_was_killed_before_it_told_redis(healed, alice):
+    assert unread.count(alice) == unread.count(alice) == 0
+    with mock.patch.object(Intents, "confirm", return_value=[]):
+        row = Notification.objects.create(user=alice, title="x")
+    row.delete()
+    assert unread.flush().aside == 0
+    assert stored(alice) == 0
 
 
 def test_a_transaction_during_a_flush_is_no_mismatch(healed, alice):

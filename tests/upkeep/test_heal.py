@@ -4,12 +4,14 @@ confirms."""
 import json
 from contextlib import suppress
 from typing import Any
+from unittest import mock
 
 import pytest
 import redis
 from django.db import transaction
 
 import servers
+from notifications_counter.buffer import Buffer
 from notifications_counter.buffer.buffer import NAMELESS
 from notifications_counter.counters import unread
 from notifications_counter.databases import identity
@@ -154,6 +156,28 @@ def test_writes_to_another_redis(use, settings, healed, alice, is_flushed):
         assert_exact(alice)
 
 
+def test_everyone_is_doubted_in_the_shards_that_can_be_reached(healed, make_user):
+    users = [make_user() for _ in range(6)]
+    with entries(SHARDS=2):
+        for user in users:
+            notify(user, 1)
+        unread.heal()
+        for user in users * 2:
+            assert unread.count(user) == 1
+        unheard(Notification.objects.bulk_create, [Notification(user=user, title="x") for user in users])
+        forget = Buffer.forget
+
+        def only_one(self: Buffer) -> None:
+            if self.shard == 0:
+                raise BufferUnavailable("It is down.")
+            forget(self)
+
+        with mock.patch.object(Buffer, "forget", only_one):
+            assert not unread.doubt_everyone()
+        counts = {unread.by_shard([str(user.pk)])[0][0].shard: unread.count(user) for user in users}
+    assert counts == {0: 1, 1: 2}
+
+
 # ------------------------------------------------------------------------------------------------------------- requests
 def test_requests(healed, alice, bob, make_user):
     """They are answered once. Those of another counter, or written meanwhile, stay."""
@@ -179,30 +203,6 @@ def test_requests(healed, alice, bob, make_user):
 
 
 # -------------------------------------------------------------------------------------------------------------- intents
-@pytest.mark.parametrize("commits", [False, True], ids=["killed", "commits late"])
-@pytest.mark.parametrize("everyone", [False, True], ids=["of two", "of everyone"])
-def test_an_overdue_intent(healed, alice, bob, everyone, commits):
-    """Its owners are in doubt, and again if it commits, until its transaction must be dead."""
-    notify(alice)
-    owners = [] if everyone else sorted([str(alice.pk), str(bob.pk)])
-    buffer().announce("late", owners)
-    unread.heal()
-    assert everyone or doubted() == []  # it is young
-    assert_reads(alice, bob)
-    with entries(HEAL_AFTER=0):
-        unread.heal()
-    assert everyone or sorted(doubted()) == owners
-    unread.flush()
-    assert_reads(alice, bob)  # which are cached again
-    unheard(create, alice)
-    if commits:
-        buffer().confirm("late", dict.fromkeys(owners, 1))
-        assert_reads(alice, bob)
-        assert everyone or sorted(doubted()) == owners
-    with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
-        unread.heal()
-    assert unread.status()[0].status.intents == 0
-    assert_heals(alice, bob)
 
 
 def test_an_intent_that_began_before_the_clock_was_set_back(healed, alice, redis_client):

@@ -13,7 +13,7 @@ from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 from notifications_counter.upkeep.history import history
 from tests.backup import save_database
-from tests.support import assert_exact, assert_heals, assert_reads, notify, rows, stored, unheard
+from tests.support import assert_exact, assert_reads, notify, rows, stored, unheard
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -58,23 +58,6 @@ def test_a_backup_that_is_restored(healed, alice, bob, make_user, backup, early)
     assert_reads(alice, bob, carol)
     assert [stored(user) for user in (alice, bob, carol)] == [3, int(early), 0]
     assert_exact(alice, bob, carol)
-
-
-@pytest.mark.parametrize("flushed", [False, True], ids=["the first flush", "a later flush"])
-def test_a_restore_that_took_a_flush_away_is_noticed(healed, alice, bob, backup, caplog, flushed):
-    """Whatever was cut before it is not written after it."""
-    if flushed:
-        notify(alice, 3)
-    restore = backup()
-    notify(bob, 2)
-    Notification.objects.filter(user=alice).mark_as_read()
-    Notification.objects.create(user=bob, title="waits")
-    restore()
-    assert unread.flush().owners == 0
-    assert_heals(alice, bob)
-    assert [stored(user) for user in (alice, bob)] == [3 * flushed, 0]
-    assert "Redis or the database went back in time" in caplog.text
-    assert_exact(alice, bob)
 
 
 def test_the_history(alice, monkeypatch):

@@ -6,16 +6,19 @@ import random
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.core.validators import validate_slug
+from django.db import OperationalError
 
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
 from notifications_counter.monitoring.status import look_at
+from notifications_counter.sql.everyone import Everyone
 from notifications_counter.upkeep import walk
 from notifications_counter.upkeep.state import WalkState
 from notifications_counter.upkeep.walk import Difference, Result, Walker
@@ -28,8 +31,10 @@ from tests.support import (
     buffer,
     doubted,
     entries,
+    is_walking,
     notify,
     sent,
+    stored,
     unheard,
 )
 from tests.tasks.counters import open_issues, urgent_issues, visible_posts
@@ -103,24 +108,6 @@ def test_two_flushers_share_a_walk(restored):
     assert_heals(*restored)
 
 
-@pytest.mark.parametrize("step", ["compare_stored", "_release"])
-def test_a_page_whose_flusher_was_killed_is_taken_over(restored, monkeypatch, step):
-    def die(*args: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Walker, step, die)
-        with pytest.raises(KeyboardInterrupt):
-            unread.heal()
-    assert unread.heal() == Result(7)
-    assert look_at(unread).recovery == "running"  # it may be alive, and only slow
-    monkeypatch.setattr(walk, "TAKE_OVER_SECONDS", 0)
-    assert unread.heal() == Result(2)
-    assert look_at(unread).recovery == ""
-    unread.flush()
-    assert_exact(*restored)
-
-
 @pytest.mark.parametrize("key", ["", "a,b", 'a"b', "a\\b", "[1]", "%s", "é", "\N{GRINNING FACE}", " x", "zoe smith"])
 @pytest.mark.keys
 def test_keys_of_any_characters(small_pages, monkeypatch, key):
@@ -152,6 +139,61 @@ def test_one_walk_for_all_shards(small_pages, make_user, shards):
         unread.flush()
         assert unread.recount().wrong == 0
         assert_exact(*users)
+
+
+def heal_later() -> None:
+    """Heal after claims can be taken over."""
+    with mock.patch.object(walk.time, "time", return_value=time.time() + 60):
+        for _ in range(5):
+            unread.heal(60)
+            unread.flush()
+
+
+def test_owners_come_into_a_page_that_is_taken_over(healed, small_pages, make_user):
+    first, second, third, fourth = sorted((make_user() for _ in range(4)), key=lambda user: user.pk)
+    for user in (first, third, fourth):
+        notify(user, 1)
+    unheard(Notification.objects.bulk_create, [Notification(user=third, title="lost")])
+    unread.invalidate()
+    assert Walker(unread)._claim()  # by a flusher that is killed
+    Notification.objects.create(user=second, title="new")
+    heal_later()
+    assert not is_walking()
+    assert stored(third) == 2
+
+
+def test_two_flushers_take_over_the_same_slow_page_in_turn(healed, alice):
+    notify(alice, 1)
+    unread.invalidate()
+    holder, other = Walker(unread), Walker(unread)
+    now = time.time() + 1
+    with mock.patch.object(walk.time, "time", side_effect=lambda: now):
+        token = holder._claim()[0]
+        for _ in range(3):
+            now += 10.5
+            claimed = other._claim()
+            holder._release(token, 11)
+            if claimed:
+                holder, other, token = other, holder, claimed[0]
+        holder._claim()
+    assert not is_walking()
+
+
+def test_a_page_that_is_taken_over_takes_too_long(healed, make_user, monkeypatch):
+    for _ in range(3):
+        notify(make_user(), 1)
+    unread.invalidate()
+    assert Walker(unread)._claim()  # by a flusher that is killed
+    page = Everyone.page
+
+    def limited(self: Everyone, after: Any, last: Any = None, size: int = 1000) -> Any:
+        if size > 1:
+            raise OperationalError("canceling statement due to statement timeout")
+        return page(self, after, last, size)
+
+    monkeypatch.setattr(Everyone, "page", limited)
+    heal_later()
+    assert not is_walking()
 
 
 # --------------------------------------------------------------------------------------------------------------- gently
