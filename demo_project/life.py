@@ -34,8 +34,10 @@ NOTIFICATIONS = [
 
 def notification(user, number: int, **values) -> Notification:
     kind, title, body, _age = NOTIFICATIONS[number % len(NOTIFICATIONS)]
-    title = title.format(who=PEOPLE[number % len(PEOPLE)], order=7041 + number)
-    return Notification(user=user, kind=kind, title=title, body=body, **values)
+    who = PEOPLE[number % len(PEOPLE)]
+    data = {"image": f"{settings.STATIC_URL}demo/face-{who.lower()}.svg"} if "{who}" in title else {}
+    title = title.format(who=who, order=7041 + number)
+    return Notification(user=user, kind=kind, title=title, body=body, data=data, **values)
 
 
 def settle(users: list) -> None:

@@ -26,11 +26,11 @@ from django.views.decorators.csrf import csrf_protect
 from django.views.decorators.http import conditional_page
 from django.views.generic import TemplateView, View
 
-from ..counters import unread, unread_by_kind, unseen
+from ..counters import unread_by_kind, unseen
 from ..declaration.primary_keys import fits
 from ..internals import response_for_exception, url_has_allowed_host_and_scheme
 from ..models import Notification, NotificationQuerySet
-from .badges import badge_of, badge_of_kinds, count_once
+from .badges import badge_of_kinds, count_once
 from .controller import NotificationController, valid_keys
 from .paging import page_of, parse_time
 
@@ -123,16 +123,6 @@ class InboxView(PageView, TemplateView):
         wanted = int(shown) if shown.isascii() and shown.isdecimal() and len(shown) < 5 else 0
         return max(self.page_size, min(wanted, self.max_rows))
 
-    def scope(self, kind: str) -> int | None:
-        """Return how many notifications “Mark all as read” changes. None if no counter has this number, because
-        `unread_by_kind` is switched off or the view has a ``get_queryset()`` of its own."""
-        if type(self).get_queryset is not OwnNotifications.get_queryset or (kind and not self.has_numbers):
-            return None
-        user = self.request.user
-        if kind:
-            return count_once(self.request, badge_of_kinds(user)).get(kind, 0)
-        return count_once(self.request, badge_of(unread, user))
-
     def mark_as_seen(self) -> None:
         """Mark everything that this view can show as seen. If nothing is unseen, this only asks Redis."""
         if unseen.is_on and unseen.count(self.request.user):
@@ -166,7 +156,8 @@ class InboxView(PageView, TemplateView):
             raise Http404(error) from None
         bell = self.part == "bell"
         context |= {"bell": bell, "at": "nc-bell" if bell else "nc", "kind_name": dict(self.tabs()).get(kind, kind)}
-        return super().get_context_data(page=page, show=show, kind=kind, scope=self.scope(kind), **context)
+        has_unread = bool(page.newer or page.older) or not all(row.is_read for row in page.rows)  # perhaps
+        return super().get_context_data(page=page, show=show, kind=kind, has_unread=has_unread, **context)
 
 
 class NotificationView(PageView, TemplateView):

@@ -281,7 +281,7 @@ PICTURES = {
 @pytest.mark.parametrize("name", PICTURES)
 def test_pictures(visit, name, tmp_path):
     user, path, options = PICTURES[name]
-    size = {"/": (900, 1005), "/send/": (900, 640)}.get(path, (1280, 1005))
+    size = {"/": (900, 705), "/send/": (900, 640)}.get(path, (1280, 1005))
     page = visit(user, viewport=dict(zip(("width", "height"), size, strict=True)), **options)
     page.goto(path)
     if path == DASHBOARD:

@@ -141,13 +141,14 @@ def unread_badge(context: Context, max: int = 99) -> dict[str, Any]:
 
 
 @register.inclusion_tag("notifications_inbox/bell.html", takes_context=True)
-def notification_bell(context: Context, max: int = 99) -> dict[str, Any]:
-    """Show a button with the badge of ``unseen`` or ``unread``, which opens the newest notifications. Includes the
-    stylesheet and the scripts. Needs ``notifications_counter.inbox.urls``. Shows nothing for an anonymous user."""
+def notification_bell(context: Context, max: int = 99, title: bool = False) -> dict[str, Any]:
+    """Show a button with the badge of ``unseen`` or ``unread``, which opens the newest notifications. If ``title`` is
+    true, its number is also in the page's title and at the icon of an installed app. Includes the stylesheet and the
+    scripts. Needs ``notifications_counter.inbox.urls``. Shows nothing for an anonymous user."""
     request = request_of(context)
     if user_of(request) is None:
         return {}
-    return {**show_badge(context, max=max), **unread_badge_script(context), "request": request}
+    return {**show_badge(context, max=max), **unread_badge_script(context), "title": title, "request": request}
 
 
 @register.simple_tag

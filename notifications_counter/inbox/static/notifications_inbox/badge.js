@@ -39,6 +39,17 @@
     if (element && element.textContent !== text) element.textContent = text;
   };
 
+  // Show the number of a bell that asks for it in the page's title and at the icon of an installed app.
+  const showOutside = () => {
+    const badge = document.querySelector(".nc-bell[data-title] .nc-badge");
+    if (!badge) return;
+    const count = Number(badge.dataset.count);
+    const number = count ? `(${badge.querySelector("[aria-hidden]").textContent}) ` : "";
+    const title = document.title.replace(/^(\(\d+\+?\) )?/, number);
+    if (document.title !== title) document.title = title;
+    navigator.setAppBadge?.(count).catch(() => {}); // the site may not be installed
+  };
+
   const textOf = (name, count, label) => {
     const phrase = phrasesOf[name.split("/")[0]]; // another user's badge has a longer name
     if (!phrase || label) return `${label}: ${count}`;
@@ -60,6 +71,7 @@
       badge.closest(".nc-bell")?.querySelector("button").setAttribute("aria-label", text);
       badge.hidden = count === 0;
     }
+    showOutside();
     const before = known;
     known = { ...known, ...counts };
     const same = (name) => JSON.stringify(counts[name]) === JSON.stringify(before[name]);
@@ -135,6 +147,7 @@
   const register = () => {
     const fresh = badges().filter((badge) => !registered.has(badge));
     fresh.forEach((badge) => registered.add(badge));
+    if (fresh.length) showOutside();
     if (addNames(fresh.map((badge) => badge.dataset.badge)) && visit) leading ? relisten() : askLeader();
     return fresh.length > 0;
   };

@@ -113,7 +113,7 @@
     const filter = list.root.dataset.url && event.target.closest(".nc-filters a");
     if (!filter || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
-    list.root.style.minBlockSize = `${list.root.offsetHeight}px`; // the filter stays where it was clicked
+    list.root.style.minBlockSize = `${list.root.getBoundingClientRect().height}px`; // the filter stays where it was clicked
     list.open(filter.href);
   });
 

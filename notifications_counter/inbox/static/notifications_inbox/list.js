@@ -20,7 +20,7 @@
   const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 0]];
 
   const language = document.documentElement.lang.replaceAll("_", "-") || undefined;
-  const relative = new Intl.RelativeTimeFormat(language, { numeric: "auto" });
+  const relative = new Intl.RelativeTimeFormat(language, { numeric: "auto", style: "narrow" });
   let lag = 0; // milliseconds by which the visitor's clock is late
 
   const copy = (state) => document.querySelector(`template[data-state="${state}"]`).content.cloneNode(true);
@@ -147,7 +147,7 @@
           old.remove();
         } else if (!old.classList.contains("nc-gone")) {
           old.classList.add("nc-gone");
-          old.querySelector(".nc-when").append(copy("gone"));
+          old.append(copy("gone"));
         }
       }
       const list = this.part.querySelector(".nc-list");
@@ -175,7 +175,7 @@
         const now = items.map((item) => swap(olds.get(item.dataset.key), item) ?? item);
         [...list.children].filter((item) => !now.includes(item)).forEach((item) => item.remove());
         now.forEach((item, i) => item === list.children[i] || list.insertBefore(item, list.children[i] ?? null));
-        for (const name of [".nc-head", ".nc-filters", ".nc-pages"]) {
+        for (const name of [".nc-head", ".nc-states", ".nc-kinds", ".nc-pages"]) {
           swap(part.querySelector(name), fresh.querySelector(name));
         }
       } else {
