@@ -1,12 +1,12 @@
-"""What Django's runtests.py loads besides its own: an app that declares counters and compares, and a test runner that
+"""What the tests load besides their own: an app that declares counters and compares, and a test runner that
 reports."""
 
 import json
 import os
 from typing import Any
-from unittest import TextTestResult
+from unittest import TextTestResult, mock
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 from django.test.runner import DiscoverRunner
 
 REPORT = os.open(os.environ["SUITE_REPORT"], os.O_WRONLY | os.O_APPEND)
@@ -18,7 +18,7 @@ def report(**entries: Any) -> None:
 
 
 class Shim(AppConfig):
-    name = "tests.django_suite"
+    name = __package__
 
     def ready(self) -> None:
         """Called twice: runtests.py starts with the apps of django.contrib, and adds those of the tests later."""
@@ -36,6 +36,16 @@ class Result(TextTestResult):
 
 
 class Runner(DiscoverRunner):
+    def build_suite(self, *args: Any, **kwargs: Any) -> Any:
+        """Count the models that tests define, too."""
+        suite = super().build_suite(*args, **kwargs)
+        if apps.is_installed(__package__):
+            from . import counted
+
+            with mock.patch.object(apps, "ready", False):
+                counted.install()
+        return suite
+
     def get_resultclass(self) -> type[Result]:
         return Result
 

@@ -6,14 +6,14 @@ import sys
 import pytest
 
 import servers
-from tests.django_suite.__main__ import ROOT, fetch
+from tests.django_suite.__main__ import ROOT, of_django
 
 pytestmark = [pytest.mark.once, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def run(*options: str) -> tuple[int, str]:
     try:
-        fetch()
+        of_django([]).fetch()
     except servers.Missing as reason:
         pytest.skip(f"missing: {reason}")
     command = [sys.executable, "-m", "tests.django_suite", "--database", "sqlite", *options, "delete", "update"]
