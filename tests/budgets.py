@@ -29,9 +29,9 @@ from notifications_counter.counters import unread
 from notifications_counter.events import EventLog
 from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification
-from notifications_counter.monitoring import status as monitoring
 from notifications_counter.timeseries import TimeSeries
 from notifications_counter.writes.requests import request_recounts
+from tests.support import status_of
 
 
 class Operation(NamedTuple):
@@ -355,7 +355,7 @@ OPERATIONS = [
     Operation("`recount()` of everyone, 2,500 users", lambda: users(2500) and unread.recount, 10, 4),
     Operation("`invalidate()`", lambda: unread.invalidate, 4, 6),
     Operation("`status()`", lambda: unread.status, 2, 1),
-    Operation("`monitoring.look()` at one counter", lambda: partial(monitoring.look, [unread]), 4, 2),
+    Operation("`read_status()` of one counter", lambda: partial(status_of, unread), 4, 2),
     # beside it
     Operation("`update_counter()`", lambda: partial(series().update_counter, "hits"), 1, 0),
     Operation(

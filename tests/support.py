@@ -27,6 +27,8 @@ from notifications_counter.buffer.commands import Command
 from notifications_counter.buffer.pipeline import Pipeline
 from notifications_counter.counters import Counter, unread
 from notifications_counter.models import Notification
+from notifications_counter.monitoring.status import Status, read_status
+from notifications_counter.upkeep.places import visible_counters
 from notifications_counter.upkeep.state import FULL_SPEED, WalkState
 from notifications_counter.writes import door
 from servers import HOST
@@ -60,6 +62,11 @@ def doubted(counter: Counter = unread) -> list[str]:
     """Owner keys of users who are in doubt since the last flush."""
     redis, pending = get_redis_connection("default"), [buffer.keys.pending for buffer in counter.buffers]
     return [owner_key.decode() for key in pending for owner_key in redis.zrangebyscore(key, "+inf", "+inf")]
+
+
+def status_of(counter: Counter = unread, **options: Any) -> Status:
+    """What monitoring says of a counter."""
+    return read_status(visible_counters([counter]), **options)
 
 
 def is_walking(counter: Counter = unread) -> bool:

@@ -393,7 +393,7 @@ def test_a_sum_needs_a_large_column(declare):
     assert messages.keys() == {"E004"}
 
 
-@pytest.mark.parametrize(("field", "problem"), [("urgent_count", ""), ("open_count", "is both the field of counter")])
+@pytest.mark.parametrize(("field", "problem"), [("urgent_count", ""), ("open_count", "is the field of both counter")])
 def test_totals_of_two_counters(declare, field, problem):
     assert declare(Issue, "project", Q(closed=False), ProjectIssueCount, "open_count") == {}
     messages = declare(Issue, "project", Q(), ProjectIssueCount, field, name="y")
@@ -577,8 +577,8 @@ def by_texts(collation):
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(("make", "advice"), [(by_text, "pass owners as instances"), (by_texts, "these columns")])
-def test_texts_that_the_database_takes_for_equal(declare, make, advice):
+@pytest.mark.parametrize("make", [by_text, by_texts])
+def test_texts_that_the_database_takes_for_equal(declare, make):
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             made = "CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
@@ -595,9 +595,7 @@ def test_texts_that_the_database_takes_for_equal(declare, make, advice):
                 editor.create_model(each)
         try:
             assert declare(tables[-2], owner, totals=tables[-1], field="number") == {}
-            messages = deployed()
-            assert messages.keys() & {"W006"} == ids
-            assert advice in messages.get("W006", advice)
+            assert deployed().keys() & {"W006"} == ids
         finally:
             with connection.schema_editor() as editor:
                 for each in reversed(tables):

@@ -16,7 +16,7 @@ import servers
 from notifications_counter.counters import unread, unread_by_kind
 from notifications_counter.databases import identity
 from notifications_counter.models import DatabaseId, Notification, UserNotificationsCount
-from notifications_counter.monitoring.status import look_at
+from notifications_counter.monitoring.status import read_counter
 from tests.support import buffer, entries, notify, redis_out_of_reach, unheard, wait_until
 
 pytestmark = [
@@ -122,7 +122,7 @@ def test_maintenance(replica, few_healed, alice):
     assert unread.recount([alice], dry_run=True).wrong == 1
     with entries(VERIFY_SECONDS=0.001):
         call_command("flush_counters", verbosity=0)
-    assert look_at(unread).mismatched == 1
+    assert read_counter(unread).mismatched == 1
     unheard(objects.using("default").filter(title="new").delete)
     call_command("recount_counters", verbosity=0)
     assert unread.count(alice) == 0

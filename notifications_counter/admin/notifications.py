@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from ..models import Notification, NotificationQuerySet
-from .base import USERNAME, ExplainedAdmin, FirstPages
+from .base import USERNAME, ListAdmin, short
 
 RECENT = 1000
 """The filter offers the kinds of this number of newest notifications."""
@@ -39,24 +39,24 @@ class ReadFilter(admin.SimpleListFilter):
         return (("no", _("Unread")), ("yes", _("Read")))
 
     def queryset(self, request: HttpRequest, queryset: Any) -> Any:
-        how = {"no": "unread", "yes": "read"}.get(self.value() or "")
-        return getattr(queryset, how)() if how else queryset
+        return {"no": queryset.unread, "yes": queryset.read}.get(self.value() or "", queryset.all)()
 
 
 @admin.register(Notification)
-class NotificationAdmin(ExplainedAdmin):
-    list_display = ["title", "user", "kind", "created_at", "is_read"]
+class NotificationAdmin(ListAdmin):
+    list_display = ["title", "user", "kind", "created", "is_read"]
     list_filter = [ReadFilter, KindFilter, "created_at"]
     list_select_related = ["user"]
     search_fields = ["title", f"user__{USERNAME}"]
-    # No list reads or sorts the whole table.
     ordering = ["-pk"]
     sortable_by = ()
-    paginator: ClassVar[type] = FirstPages
-    show_full_result_count = False
     raw_id_fields = ["user"]
     readonly_fields = ["created_at"]
     actions = ["mark_as_read", "mark_as_unread"]
+
+    @admin.display(description=_("created at"))
+    def created(self, notification: Notification) -> str:
+        return short(notification.created_at)
 
     @admin.display(description=_("Read"))
     def is_read(self, notification: Notification) -> str | None:

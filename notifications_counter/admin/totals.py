@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
@@ -17,39 +16,32 @@ from ..counters import counters_of_notifications, unread, unseen
 from ..databases.transactions import outside_transactions
 from ..models import UserNotificationsCount
 from ..monitoring.display import grouped
-from .base import USERNAME, MaintenanceMixin, ReadOnlyAdmin, time_limit
-
-
-def annotate(rows: Iterable[Any]) -> None:
-    """Set ``user``, or the key of a deleted one, and the current counts of stored totals, all at once to save queries
-    and round trips."""
-    by_key = {row.pk: row for row in rows}
-    users = get_user_model()._base_manager.using(unread.db).in_bulk(by_key)
-    counts = unread.counts(by_key)
-    unseen_counts = unseen.counts(by_key) if unseen.is_on else {}
-    for key, row in by_key.items():
-        row.shown_user, row.unread, row.unseen = users.get(key, key), counts[key], unseen_counts.get(key)
+from .base import USERNAME, MaintenanceAdmin, recount, short
 
 
 class CountList(ChangeList):
+    """A page of stored totals, each with its user, or the key of a deleted one, and with its current counts. They are
+    read together to save queries and round trips."""
+
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         self.result_list: Any = list(self.result_list)
-        annotate(self.result_list)
+        keys = [row.pk for row in self.result_list]
+        users = get_user_model()._base_manager.using(unread.db).in_bulk(keys)
+        counts, unseen_counts = unread.counts(keys), unseen.counts(keys) if unseen.is_on else {}
+        for row in self.result_list:
+            row.shown_user = users.get(row.pk, row.pk)
+            row.unread, row.unseen = counts[row.pk], unseen_counts.get(row.pk)
 
 
 @admin.register(UserNotificationsCount)
-class UserNotificationsCountAdmin(MaintenanceMixin, ReadOnlyAdmin):
-    fields = ["owner", "current", "stored", "updated_at"]
+class UserNotificationsCountAdmin(MaintenanceAdmin):
+    change_list_template = "admin/notifications_counter/totals.html"
+    list_display_links = None
     search_fields = ["user"]
     ordering = ["pk"]
     sortable_by = ["owner"]
-    actions = ["flush", "recount"]
-    help_texts: ClassVar[dict[str, Any]] = {
-        "current": _("All that are unread, as badges show them."),
-        "current_unseen": _("How many of these have come since the user opened the inbox."),
-        "stored": _("In the database, since the last flush."),
-    }
+    actions = ["recount"]
 
     # ------------------------------------------------------------------ pages
     def get_queryset(self, request: HttpRequest) -> QuerySet[UserNotificationsCount]:
@@ -57,16 +49,10 @@ class UserNotificationsCountAdmin(MaintenanceMixin, ReadOnlyAdmin):
         return super().get_queryset(request).using(unread.db)
 
     def get_list_display(self, request: HttpRequest) -> Any:
-        return ["owner", "current", *(["current_unseen"] if unseen.is_on else ()), "stored", "updated_at"]
+        return ["owner", "current", *(["current_unseen"] if unseen.is_on else ()), "stored", "updated"]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return CountList
-
-    def get_object(self, *args: Any, **kwargs: Any) -> UserNotificationsCount | None:
-        row = super().get_object(*args, **kwargs)
-        if row is not None:
-            annotate([row])
-        return row
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
         """Search by name or key, without a join, which would hide deleted users."""
@@ -94,20 +80,19 @@ class UserNotificationsCountAdmin(MaintenanceMixin, ReadOnlyAdmin):
     def stored(self, row: UserNotificationsCount) -> str:
         return grouped(row.unread_count)
 
+    @admin.display(description=_("updated at"))
+    def updated(self, row: UserNotificationsCount) -> str:
+        return short(row.updated_at)
+
     # ---------------------------------------------------------------- actions
     @outside_transactions
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         """Run outside transactions, where flushes and recounts refuse to run."""
         return super().changelist_view(request, extra_context)
 
-    @admin.action(description=_("Flush all users (ignores the selection)"), permissions=["flush"])
-    def flush(self, request: HttpRequest, queryset: QuerySet[UserNotificationsCount]) -> None:
-        stopped = time_limit()
-        for counter in counters_of_notifications():
-            self.do_flush(request, counter, stopped)
-
     @admin.action(description=_("Recount selected users"), permissions=["recount"])
     def recount(self, request: HttpRequest, queryset: QuerySet[UserNotificationsCount]) -> None:
+        keys = queryset.values_list("pk", flat=True)
         for counter in counters_of_notifications():
             if not counter.has_several_columns:
-                self.do_recount(request, counter, queryset.values_list("pk", flat=True))
+                self.do(request, counter, lambda counter: recount(counter, keys))

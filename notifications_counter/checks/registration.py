@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from django.core.checks import CheckMessage, register
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import FieldDoesNotExist, FieldError
 
 from ..counters import Counter, all_counters
@@ -20,7 +20,7 @@ def check(*tags: str, deploy: bool = False) -> Callable[[Callable[..., Messages]
 
     def decorate(messages: Callable[..., Messages]) -> Callable[..., list[CheckMessage]]:
         def run(app_configs: Any = None, databases: Any = None, **kwargs: Any) -> list[CheckMessage]:
-            return list(messages(databases or ()) if len(tags) > 1 else messages())
+            return list(messages(databases or ()) if Tags.database in tags else messages())
 
         run.__name__ = messages.__name__
         return register(run, *tags, deploy=deploy)
@@ -28,21 +28,29 @@ def check(*tags: str, deploy: bool = False) -> Callable[[Callable[..., Messages]
     return decorate
 
 
+def error(id: str, fact: str, hint: str, obj: Any = None) -> Error:
+    return Error(fact, hint=hint, obj=obj, id=id_(id))
+
+
+def warning(id: str, fact: str, hint: str, obj: Any = None) -> Warning:
+    return Warning(fact, hint=hint, obj=obj, id=id_(id))
+
+
+def id_(name: str) -> str:
+    """Return the id of a check. Each id has one meaning."""
+    return f"notifications_counter.{name}"
+
+
 def mistake_in(counter: Counter) -> str:
     """Return an error if a model or field in a declaration does not exist, else an empty string."""
     try:
         totals = counter.totals._meta
         _ = totals.get_field(counter.field), counter.owner_fields, counter.total_fields, counter.condition.fields
-    except (LookupError, FieldDoesNotExist, FieldError) as error:
-        return str(error)
+    except (LookupError, FieldDoesNotExist, FieldError) as mistake:
+        return str(mistake)
     return ""
 
 
 def sound_counters() -> list[Counter]:
     """Return the counters whose models and fields exist. A check reports the others."""
     return [counter for counter in all_counters() if not mistake_in(counter)]
-
-
-def id_(name: str) -> str:
-    """Return the id of a check. Each id has one meaning."""
-    return f"notifications_counter.{name}"

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from asgiref.sync import sync_to_async
-from django.utils.translation import gettext as _
 from health_check.base import HealthCheck
 from health_check.exceptions import ServiceUnavailable, ServiceWarning
 
 from ..exceptions import CounterError
-from ..monitoring.status import MAX_AGE, look, sentences
+from ..monitoring.status import MAX_AGE, read_status, sentences
 
 
 @dataclass
@@ -32,8 +31,9 @@ class Counters(HealthCheck):  # type: ignore[misc]
         await sync_to_async(self._run)()
 
     def _run(self) -> None:
-        status = look()
-        if status.errors:
-            raise ServiceUnavailable(_("Redis or the database is unreachable.")) from CounterError(*status.errors)
-        if problems := status.problems(self.max_age):
-            raise ServiceWarning(" ".join(sentences(replace(problem, reason="") for problem in problems)))
+        status = read_status(max_age=self.max_age)
+        told = " ".join(sentences(replace(problem, reason="") for problem in status.problems))
+        if any(counter.error for counter in status.counters.values()):
+            raise ServiceUnavailable(told) from CounterError(*sentences(status.problems))
+        if told:
+            raise ServiceWarning(told)

@@ -1,8 +1,5 @@
-"""Metrics for Prometheus (the extra `prometheus`).
-
-Each request reads them from Redis and the database. So any process of the site can answer, and they cover all
-processes.
-"""
+"""Metrics for Prometheus (the extra `prometheus`). Any process of the site can answer, and for all of them: each
+request reads the state from Redis and the database."""
 
 from __future__ import annotations
 
@@ -18,20 +15,21 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from ..databases.transactions import outside_transactions
-from ..monitoring.status import CounterStatus, Status, look
+from ..monitoring.status import CounterStatus, Status, read_status
 
 PREFIX = "notifications_counter_"
-LABELS = ["counter", "database", "schema"]
 
-GAUGES: dict[str, tuple[str, Callable[[CounterStatus], float]]] = {
-    "waiting_owners": ("Owners that wait for the flusher.", lambda c: c.waiting),
-    "waiting_seconds": ("Age of the oldest change or request that waits for the flusher.", lambda c: c.age),
-    "failing": ("Did the last run of the flusher fail?", lambda c: bool(c.failure)),
-    "intents_in_flight": ("Intents that are announced to Redis and not confirmed.", lambda c: c.in_flight),
-    "overdue_intents": ("Intents in flight for longer than HEAL_AFTER.", lambda c: c.overdue),
-    "recovering": ("Is a recovery due or running? Until it begins, reads count rows.", lambda c: bool(c.recovery)),
-    "set_aside": ("Owners whose count could not be stored.", lambda c: c.set_aside),
-}
+METRICS: list[tuple[str, str, Callable[[CounterStatus], float]]] = [
+    ("up", "Could the state of the counter be read?", lambda c: not c.error),
+    ("mismatched", "Wrong counts that walks and flushes have found.", lambda c: c.mismatched),
+    ("waiting_owners", "Owners that wait for the flusher.", lambda c: c.waiting),
+    ("waiting_seconds", "Age of the oldest change or request that waits for the flusher.", lambda c: c.age),
+    ("failing", "Did the last run of the flusher fail?", lambda c: bool(c.failure)),
+    ("intents_in_flight", "Intents that are announced to Redis and not confirmed.", lambda c: c.in_flight),
+    ("overdue_intents", "Intents in flight for longer than HEAL_AFTER.", lambda c: c.overdue),
+    ("recovering", "Is a recovery due or running? Until it begins, reads count rows.", lambda c: bool(c.recovery)),
+    ("set_aside", "Owners whose count could not be stored.", lambda c: c.set_aside),
+]
 
 
 class CounterCollector(Collector):
@@ -40,32 +38,23 @@ class CounterCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield each metric, with a sample for each counter at each place."""
-        return _metrics(look())
+        return _metrics(read_status())
 
     def describe(self) -> Iterator[Metric]:
         """Yield each metric without samples, so that registering the collector does not ask Redis."""
-        return _metrics(Status([], [], []))
+        return _metrics(Status())
 
 
 def _metrics(status: Status) -> Iterator[Metric]:
-    up = GaugeMetricFamily(f"{PREFIX}up", "Could the state of the counter be read?", labels=LABELS)
-    mismatched = CounterMetricFamily(
-        f"{PREFIX}mismatched", "Wrong counts that walks and flushes have found.", labels=LABELS
-    )
-    gauges = {name: GaugeMetricFamily(PREFIX + name, about, labels=LABELS) for name, (about, _) in GAUGES.items()}
-    for name, place, counter in (
-        *((local.counter.name, local.place, None) for local in status.unreachable),
-        *((counter.counter, counter.place, counter) for counter in status.counters),
-    ):
-        labels = [name, place.alias, place.schema or ""]
-        up.add_metric(labels, counter is not None)
-        if counter:
-            mismatched.add_metric(labels, counter.mismatched)
-            for gauge, (_, value) in GAUGES.items():
-                gauges[gauge].add_metric(labels, value(counter))
-    yield from (up, mismatched, *gauges.values())
+    for name, about, value in METRICS:
+        kind = CounterMetricFamily if name == "mismatched" else GaugeMetricFamily
+        metric = kind(PREFIX + name, about, labels=["counter", "database", "schema"])
+        for each in status.counters.values():
+            if name == "up" or not each.error:
+                metric.add_metric([each.counter, each.database, each.schema or ""], value(each))
+        yield metric
     trouble = GaugeMetricFamily(f"{PREFIX}redis_trouble", "Had processes trouble with Redis in the last minute?")
-    if status.counters:
+    if not all(each.error for each in status.counters.values()):
         trouble.add_metric([], bool(status.trouble and status.trouble.goes_on))
     yield trouble
 

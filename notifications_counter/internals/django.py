@@ -5,7 +5,6 @@ from __future__ import annotations
 from asgiref.sync import SyncToAsync
 from django.core.handlers.exception import response_for_exception
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.backends.utils import CursorWrapper
 from django.db.migrations.writer import MigrationWriter
 from django.db.models.constants import OnConflict
 from django.db.models.expressions import Col
@@ -51,7 +50,6 @@ __all__ = [
     # Ours, below.
     "ATTRIBUTES",
     "end_request_thread",
-    "statement_of",
 ]
 
 
@@ -139,17 +137,6 @@ ATTRIBUTES = {
     },
 }
 """Attributes of Django's objects that are not in its documentation."""
-
-
-def statement_of(error: BaseException) -> str:
-    """Return the SQL, without its parameters, of the statement that raised a database error; empty if it is unknown.
-    Neither Django nor the drivers offer it."""
-    traceback = error.__traceback__
-    while traceback is not None:
-        if traceback.tb_frame.f_code is CursorWrapper._execute.__code__:  # type: ignore[attr-defined]
-            return str(traceback.tb_frame.f_locals.get("sql", ""))
-        traceback = traceback.tb_next
-    return ""
 
 
 def end_request_thread() -> None:

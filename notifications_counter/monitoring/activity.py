@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 from django.template.defaultfilters import date as date_format
 from django.utils import timezone
@@ -17,50 +16,34 @@ from ..timeseries import TimeSeries
 from .display import Table, grouped
 
 
-@dataclass(frozen=True, slots=True)
-class Precision:
+class Precision(NamedTuple):
     """A choice of precision for the charts: the length of a slice in ``seconds``, the ``title`` of the choice, the
-    number of ``slots``, the date format for the ``name`` of a slice, and its ``label`` on the axis, if any."""
+    number of ``slots``, the date format for the ``name`` of a slice, and those of the ``labels`` on the axis, by the
+    number of the minute, hour or day, which ``unit`` names."""
 
     seconds: int
     title: object
     slots: int
     name: str
-    label: Callable[[datetime], str]
+    unit: str
+    labels: dict[int, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
-    """A ``table``, newest slice first, and for the charts of its columns the ``totals`` by title, the ``labels`` of the
-    axis as JSON and the thousands ``separator``."""
-
-    totals: dict[str, str]
-    labels: str
-    separator: str
-    table: Table
-
-
-def _quarters(at: datetime) -> str:
-    return "" if at.minute % 15 else date_format(at, "TIME_FORMAT")
-
-
-def _half_days(at: datetime) -> str:
-    return "" if at.hour % 12 else date_format(at, "TIME_FORMAT" if at.hour else "MONTH_DAY_FORMAT")
-
-
-def _tens(at: datetime) -> str:
-    return date_format(at, "MONTH_DAY_FORMAT" if at.day == 1 else "j") if at.day in (1, 11, 21) else ""
-
+QUARTERS = dict.fromkeys((0, 15, 30, 45), "TIME_FORMAT")
+HALF_DAYS = {0: "MONTH_DAY_FORMAT", 12: "TIME_FORMAT"}
+TENS = {1: "MONTH_DAY_FORMAT", 11: "j", 21: "j"}
 
 PRECISIONS = {
-    "minute": Precision(60, gettext_lazy("By minute"), 60, "TIME_FORMAT", _quarters),
-    "hour": Precision(3600, gettext_lazy("By hour"), 48, "DATETIME_FORMAT", _half_days),
-    "day": Precision(86400, gettext_lazy("By day"), 31, "DATE_FORMAT", _tens),
+    "minute": Precision(60, gettext_lazy("By minute"), 60, "TIME_FORMAT", "minute", QUARTERS),
+    "hour": Precision(3600, gettext_lazy("By hour"), 48, "DATETIME_FORMAT", "hour", HALF_DAYS),
+    "day": Precision(86400, gettext_lazy("By day"), 31, "DATE_FORMAT", "day", TENS),
 }
 
 
-def activity(counter: str, precision: Precision) -> Activity:
-    """Return the activity of a counter, in two round trips: one for each time-sliced counter."""
+def activity(counter: str, precision: Precision) -> dict[str, Any]:
+    """Return the activity of a counter, in two round trips, one for each time-sliced counter: a table, newest slice
+    first; and for the charts of its columns the totals by title, the labels of the axis as JSON, and the separator of
+    thousands."""
     last = int(time.time()) // precision.seconds * precision.seconds
     starts = range(last, last - precision.slots * precision.seconds, -precision.seconds)
     # Slices of a day are days in UTC. West of Greenwich, they would be named after the previous day.
@@ -74,9 +57,10 @@ def activity(counter: str, precision: Precision) -> Activity:
         [date_format(at, precision.name), *map(grouped, counts)]
         for at, *counts in zip(times, *columns.values(), strict=True)
     ]
-    return Activity(
-        {title: grouped(sum(column)) for title, column in columns.items()},
-        json.dumps([precision.label(at) for at in times]),
-        grouped(1000)[1:-3],
-        Table([_("Time"), *columns], rows),
-    )
+    formats = [precision.labels.get(getattr(at, precision.unit), "") for at in times]
+    return {
+        "table": Table([_("Time"), *columns], rows),
+        "totals": {title: grouped(sum(column)) for title, column in columns.items()},
+        "labels": json.dumps([format and date_format(at, format) for at, format in zip(times, formats, strict=True)]),
+        "separator": grouped(1000)[1:-3],
+    }

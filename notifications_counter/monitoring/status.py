@@ -18,13 +18,12 @@ from django.utils.translation import ngettext
 
 from ..buffer.client import client_of
 from ..buffer.troubles import Trouble
-from ..checks.tables import explain
 from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..upkeep.places import LocalCounter, Place, at, here, visible_counters
 from ..upkeep.state import FULL_SPEED, WalkState
-from .display import duration, grouped
+from .display import duration, explain, grouped
 
 MAX_AGE = 300.0
 """Seconds that a change may wait before that is a problem."""
@@ -42,9 +41,9 @@ DAY = 86400
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem with a ``counter``, or with Redis or a database (then ``counter`` is None): its ``kind``, which is a
-    stable name, a sentence about it, the ``reason`` that a server gave, which may name hosts and users, and ``since``
-    when, in seconds since 1970, None if that is unknown."""
+    """A problem with a ``counter``, or with all (then it is None): its ``kind``, which is a stable name, a sentence
+    about it, the ``reason`` that a server gave, which may name hosts and users, and ``since`` when, in seconds since
+    1970, None if that is unknown."""
 
     counter: str | None
     kind: str
@@ -67,45 +66,62 @@ def sentences(problems: Iterable[Problem]) -> list[str]:
 
 @dataclass(frozen=True)
 class CounterStatus:
-    """The state of one counter at one place. Ages are in seconds, None if there has been nothing.
+    """The state of one counter in one database or schema. Ages are in seconds, None if there has been nothing.
 
-    ``counter``       its name
-    ``place``         a database, or a tenant's schema in it
-    ``name``          the counter's name, with the place if there are several
-    ``waiting``       owners that wait for the flusher: their changes in Redis, and of RecountRequests the MOST_REQUESTS
-                      oldest
-    ``age``           age of the oldest change or request; 0 if nothing waits
-    ``in_flight``     intents that are announced and not confirmed; a transaction may have several
-    ``overdue``       how many of them are older than HEAL_AFTER, of at most 1,000 in each shard
-    ``recovery``      empty if all is in order. Reads count rows while it is ``waiting`` for processes of another
-                      declaration to end, or ``due``; ``running``: stored totals are compared with the rows
-    ``recovered_to``  the owner up to whom they have been compared, while it is running
-    ``set_aside``     owners whose count could not be stored
-    ``mismatched``    wrong counts that walks, flushes and recounts have found so far
-    ``mismatch_age``  age of the last of them
-    ``last_run``      age of the flusher's last run, if that was within a day
-    ``failure``       why that run failed; empty if it succeeded
+    ``name``            the counter's name, with the place if there are several; ``counter``: without it
+    ``database``        an alias, and the ``schema`` of a tenant, if any
+    ``error``           why the state could not be read; then the rest is unknown
+    ``waiting``         owners that wait for the flusher: their changes in Redis, and of RecountRequests the
+                        MOST_REQUESTS oldest
+    ``age``             age of the oldest change or request; 0 if nothing waits
+    ``in_flight``       intents that are announced and not confirmed; a transaction may have several
+    ``overdue``         how many of them are older than HEAL_AFTER, of at most 1,000 in each shard
+    ``recovery``        empty if all is in order. Reads count rows while it is ``waiting`` for processes of another
+                        declaration to end, or ``due``; ``running``: stored totals are compared with the rows
+    ``recovered_to``    the owner up to whom they have been compared, while it is running
+    ``set_aside``       owners whose count could not be stored
+    ``mismatched``      wrong counts that walks, flushes and recounts have found; ``mismatch_age``: age of the last
+    ``last_run``        age of the flusher's last run, if that was within a day; ``failure``: why it failed, or empty
     """
 
-    counter: str
-    place: Place
     name: str
-    waiting: int
-    age: float
-    in_flight: int
-    overdue: int
-    recovery: str
-    recovered_to: str
-    set_aside: int
-    mismatched: int
-    mismatch_age: float | None
-    last_run: float | None
-    failure: str
+    counter: str
+    database: str
+    schema: str | None
+    error: str = ""
+    waiting: int = 0
+    age: float = 0
+    in_flight: int = 0
+    overdue: int = 0
+    recovery: str = ""
+    recovered_to: str = ""
+    set_aside: int = 0
+    mismatched: int = 0
+    mismatch_age: float | None = None
+    last_run: float | None = None
+    failure: str = ""
+
+    @property
+    def place(self) -> Place:
+        return Place(self.database, self.schema)
 
     def problems(self, max_age: float = MAX_AGE) -> Iterator[Problem]:
         """Yield what is wrong with the counter, whose changes and requests may wait for ``max_age`` seconds."""
-        if self.recovery in ("waiting", "due"):
-            yield Problem(self.name, "recovering", self._why_rows_are_counted())
+        if self.error:
+            yield Problem(self.name, "unreachable", _("Redis or the database is unreachable."), self.error)
+        why_rows_are_counted = {
+            "waiting": _(
+                "The counter is new, or its declaration has changed. Rows are counted for DEPLOY_SECONDS, and until "
+                "flush_counters runs after that."
+            ),
+            "due": _(
+                "Redis is new, or has lost data. Until flush_counters runs, reads count rows, and if Redis came back "
+                "with older data, counts can be wrong. Is flush_counters running, with the same CACHES, CACHE_ALIAS, "
+                "KEY_PREFIX and SHARDS?"
+            ),
+        }
+        if self.recovery in why_rows_are_counted:
+            yield Problem(self.name, "recovering", why_rows_are_counted[self.recovery])
         if self.failure:
             text = _("The last run of flush_counters failed, %(age)s ago. Its log says more.")
             yield Problem(self.name, "failed", text % {"age": duration(self.last_run or 0)}, self.failure)
@@ -136,107 +152,72 @@ class CounterStatus:
         """Yield what was wrong during the last day, and is in order now, but may happen again."""
         if self.mismatch_age is not None and self.mismatch_age < DAY:
             text = _(
-                "flush_counters found a wrong count %(age)s ago, and corrected it. Something changes rows, or stored "
-                "totals, that the app cannot see. Look for raw SQL, a trigger or a restored backup. The log "
+                "flush_counters found a wrong count %(age)s ago, and put it in doubt. Something changes rows, or "
+                "stored totals, that the app cannot see. Look for raw SQL, a trigger or a restored backup. The log "
                 "(mismatched) names the owner."
             )
             yield Problem(self.name, "mismatched", text % {"age": duration(self.mismatch_age)})
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the state as simple types."""
-        numbers = {name: value for name, value in asdict(self).items() if name not in ("counter", "name", "place")}
-        return {"database": self.place.alias, "schema": self.place.schema, **numbers}
-
-    def _why_rows_are_counted(self) -> str:
-        """Return why readers cannot trust Redis, and what ends that."""
-        if self.recovery == "waiting":
-            return _(
-                "The counter is new, or its declaration has changed. Rows are counted for DEPLOY_SECONDS, and until "
-                "flush_counters runs after that."
-            )
-        return _(
-            "Redis is new, or has lost data. Until flush_counters runs, reads count rows, and if Redis came back with "
-            "older data, counts can be wrong. Is flush_counters running, with the same CACHES, CACHE_ALIAS, KEY_PREFIX "
-            "and SHARDS?"
-        )
-
 
 @dataclass(frozen=True)
 class Status:
-    """The state of the ``counters`` that could be read; the counters that are ``unreachable``, and the ``errors`` that
-    say why; and the last ``trouble`` that processes have had with Redis, if any."""
+    """The state of all ``counters`` by name; everything that is wrong as ``problems``; as ``warnings``, what was wrong
+    during the last day; and the last ``trouble`` that processes have had with Redis, if any."""
 
-    counters: list[CounterStatus]
-    unreachable: list[LocalCounter[Counter]]
-    errors: list[str]
+    counters: dict[str, CounterStatus] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
     trouble: Trouble | None = None
 
-    def problems(self, max_age: float = MAX_AGE) -> list[Problem]:
-        """Return everything that is wrong, beginning with what is unreachable."""
-        found = [Problem(None, "unreachable", error) for error in self.errors]
-        if self.trouble and self.trouble.goes_on:
-            text = _("Processes had trouble with Redis within the last minute, and counted rows.")
-            since = time.time() - self.trouble.age - self.trouble.lasted
-            found.append(Problem(None, "redis", text, self.trouble.reason, since))
-        return found + [problem for counter in self.counters for problem in counter.problems(max_age)]
-
-    @property
-    def warnings(self) -> list[Problem]:
-        """What was wrong during the last day, and is in order now."""
-        return [problem for counter in self.counters for problem in counter.warnings()]
-
-    @property
-    def age(self) -> float:
-        """Seconds that the oldest change or request has waited."""
-        return max((counter.age for counter in self.counters), default=0)
-
-    def as_json(self, max_age: float = MAX_AGE) -> dict[str, Any]:
-        """Return the state and its problems, as `flush_counters --check --json` prints them."""
-        problems = self.problems(max_age)
+    def as_json(self) -> dict[str, Any]:
+        """Return the state as simple types, as `flush_counters --check --json` prints it."""
         return {
-            "ok": not problems,
-            "problems": [asdict(problem) for problem in problems],
-            "warnings": [asdict(problem) for problem in self.warnings],
-            "age": self.age,
-            "counters": {counter.name: counter.as_json() for counter in self.counters},
-            "unreachable": [local.name for local in self.unreachable],
+            "ok": not self.problems,
+            "problems": [asdict(problem) for problem in self.problems],
+            "warnings": [asdict(warning) for warning in self.warnings],
+            "counters": {name: asdict(counter) for name, counter in self.counters.items()},
         }
 
 
 # ------------------------------------------------------------------------ reading
-def look(counters: Iterable[Counter] | None = None, local: Iterable[LocalCounter[Counter]] | None = None) -> Status:
-    """Return the state of these counters, by default of all: inside a tenant, only at its own place, and elsewhere at
-    every place. ``local`` names counters and places instead. Does not raise if Redis or a database is unreachable.
+def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: float = MAX_AGE) -> Status:
+    """Return the state of all counters: inside a tenant, only at its own place, and elsewhere at every place; or of
+    those that ``local`` names. A change that has waited for ``max_age`` seconds is a problem. Does not raise if Redis
+    or a database is unreachable.
 
     Each counter costs three round trips for each shard, and two queries. All together cost one more round trip. If
     there are several databases or schemas, each costs a query.
     """
-    found: list[CounterStatus] = []
-    unreachable: list[LocalCounter[Counter]] = []
-    errors: dict[str, str] = {}  # of Redis, or by the alias of a database, which is not asked again
-    if local is None:
-        local = visible_counters(all_counters() if counters is None else counters)
-    for each in local:
-        name, counter, place = each
+    counters: dict[str, CounterStatus] = {}
+    down: dict[str, str] = {}  # why, by the alias of a database, which is not asked again
+    redis = ""  # the first error of Redis: later ones say that it is not asked again
+    for name, counter, place in visible_counters(all_counters()) if local is None else local:
+        error = down.get(place.alias, "")
         try:
-            if place.alias not in errors:
+            if not error:
                 with at(place):
-                    found.append(replace(look_at(counter), name=name))
+                    counters[name] = read_counter(counter, name)
                 continue
-        except CounterError as error:
-            errors.setdefault("", explain(error))
-        except DatabaseFailure as error:
-            errors[place.alias] = explain(error, f"Database {place.alias!r}, counter {counter.name!r}")
+        except CounterError as failure:
+            error = redis = redis or explain(failure)
+        except DatabaseFailure as failure:
+            error = down[place.alias] = explain(failure, f"Database {place.alias!r}")
             connections[place.alias].close_if_unusable_or_obsolete()
-        unreachable.append(each)
+        counters[name] = CounterStatus(name, counter.name, place.alias, place.schema, error)
     try:
         trouble = client_of(options.CACHE_ALIAS).troubles.read()
     except CounterError:
         trouble = None
-    return Status(found, unreachable, list(errors.values()), trouble)
+    problems: list[Problem] = []
+    if trouble and trouble.goes_on:
+        text = _("Processes had trouble with Redis within the last minute, and counted rows.")
+        problems.append(Problem(None, "redis", text, trouble.reason, time.time() - trouble.age - trouble.lasted))
+    problems += [problem for counter in counters.values() for problem in counter.problems(max_age)]
+    warnings = [warning for counter in counters.values() for warning in counter.warnings()]
+    return Status(counters, tuple(problems), tuple(warnings), trouble)
 
 
-def look_at(counter: Counter) -> CounterStatus:
+def read_counter(counter: Counter, name: str = "") -> CounterStatus:
     """Return the state of one counter. BufferUnavailable, or a database error, if Redis or the database is out of
     reach."""
     shards = counter.status()
@@ -256,9 +237,9 @@ def look_at(counter: Counter) -> CounterStatus:
         recovery = "running"
     last_run, now = monitored[0].last_run, time.time()
     return CounterStatus(
-        counter=counter.name,
-        place=here(counter.source),
-        name=counter.name,
+        name or counter.name,
+        counter.name,
+        *here(counter.source),
         waiting=sum(state.pending + state.flushing for state in states) + requests["number"],
         age=max(requests_age, *(state.age for state in states)),
         in_flight=sum(state.intents for state in states),

@@ -24,7 +24,7 @@ MESSAGES = {
     "trigger, or a restored backup.",
     "recovery": "%(reason)s. Shard %(shard)d begins a generation: the first read of each owner counts rows, and "
     "everyone is compared with the stored totals.",
-    "recovered": "everyone was compared with the stored totals.",
+    "walked": "everyone was compared with the stored totals.",
     "declared": "its declaration, or SHARDS, is new. Rows are counted for the next %(wait)d s, until all processes "
     "have it.",
     "replaced": "a flusher of another release declares it differently, or has other SHARDS. This process no longer "

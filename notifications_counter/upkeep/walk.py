@@ -212,7 +212,7 @@ class Walker:
                 if found:
                     return token, state.speed, found
                 if was_at_full_speed:
-                    record("recovered", self.counter)
+                    record("walked", self.counter)
                 return None
         return None
 

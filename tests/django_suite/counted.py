@@ -26,7 +26,7 @@ from django.db.models import (
 )
 from django.db.models.signals import post_migrate
 
-from notifications_counter.checks.counters import KEY_FIELDS, _hidden_changes, _mistakes_of_columns
+from notifications_counter.checks.counters import KEY_FIELDS, check_changes, check_columns
 from notifications_counter.counters import Counter
 from notifications_counter.databases.identity import look_up_after_migrate
 from notifications_counter.declaration import Declaration, declarations
@@ -82,7 +82,7 @@ class Counted(Counter):
     total_fields = property(lambda self: self.owner_fields)
 
     def _register(self) -> None:
-        if not any((*_mistakes_of_columns(self), *_hidden_changes(self))):
+        if not any((*check_columns(self), *check_changes(self))):
             super()._register()
 
 

@@ -15,9 +15,8 @@ from notifications_counter.counters import all_counters, unread
 from notifications_counter.databases.identity import forget_buffers
 from notifications_counter.exceptions import ScriptFailed
 from notifications_counter.models import Notification
-from notifications_counter.monitoring.status import look
 from servers.relay import Relay
-from tests.support import assert_heals, assert_reads, entries, notify, wait_until
+from tests.support import assert_heals, assert_reads, entries, notify, status_of, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
@@ -50,7 +49,7 @@ def another_process() -> Iterator[None]:
 def seen() -> list[str]:
     """The kinds of problems that another process reports."""
     with another_process():
-        return [problem.kind for problem in look([unread]).problems()]
+        return [problem.kind for problem in status_of(unread).problems]
 
 
 def shift(client: redis.Redis, seconds: int, *names: str) -> None:
@@ -66,14 +65,14 @@ def test_trouble_that_goes_on_is_a_problem_for_a_minute_and_its_reason_is_told(u
     client.config_set("maxmemory", 0)
     shift(client, 5, "since")
     assert seen() == ["redis"]
-    [problem] = look([unread]).problems()
+    [problem] = status_of(unread).problems
     assert "maxmemory" in problem.reason
     shift(client, 61, "at", "since")
     assert seen() == []
     unread.buffers[0].client.troubles._noted.clear()
     unread.buffers[0].client.troubles.note("other trouble")
     assert seen() == []
-    assert look([unread]).trouble[1:] == (0, "other trouble")
+    assert status_of(unread).trouble[1:] == (0, "other trouble")
 
 
 def test_redis_refuses_a_command(use, client, alice):
@@ -81,7 +80,7 @@ def test_redis_refuses_a_command(use, client, alice):
     Notification.objects.create(user=alice, title="x")
     shift(client, 5, "since")
     assert seen() == ["redis"]
-    assert "confirm: " in look([unread]).problems()[0].reason
+    assert "confirm: " in status_of(unread).problems[0].reason
 
 
 def test_redis_is_slow(use, server, client, alice):

@@ -10,10 +10,9 @@ from django.db import connections
 from notifications_counter import events, tasks
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.events import EventLog
-from notifications_counter.monitoring.status import CounterStatus, look
 from notifications_counter.timeseries import TimeSeries, get_counter, update_counter
 from notifications_counter.upkeep.history import history
-from tests.support import entries
+from tests.support import entries, status_of
 
 from .common import HAS_SCHEMAS, NAMES, at, change, check, notify, tenants, users  # noqa: F401
 from .streams import each_hears_its_own, listen, short_waits
@@ -62,13 +61,11 @@ def test_a_report_shows_all_from_outside_and_one_inside() -> None:
         with at(name):
             notify(number)
 
-    def tenant(report: CounterStatus) -> str:
-        return report.place.schema or report.place.alias
-
-    outside = look([unread]).counters
-    assert {tenant(report): report.waiting for report in outside} == dict(zip(NAMES, (0, 1, 1), strict=True))
+    outside = status_of(unread).counters.values()
+    waiting = {report.schema or report.database: report.waiting for report in outside}
+    assert waiting == dict(zip(NAMES, (0, 1, 1), strict=True))
     with at("blue"):
-        assert [tenant(report) for report in look([unread]).counters] == ["blue"]
+        assert [report.schema or report.database for report in status_of(unread).counters.values()] == ["blue"]
 
 
 def test_logs_belong_to_a_tenant() -> None:
@@ -88,7 +85,7 @@ def test_logs_belong_to_a_tenant() -> None:
                     unread.recount(users())
     for number, name in enumerate(NAMES, 1):
         with at(name):
-            assert history.count_type("recovered") == len(all_counters())
+            assert history.count_type("walked") == len(all_counters())
             assert history.count_type("recount") == recounts[name]
             assert [event["tenant"] for event in events.latest()] == [name] * number
             assert events.count_types() == {"login": number}

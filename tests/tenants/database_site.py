@@ -16,8 +16,7 @@ from notifications_counter import tasks
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 from notifications_counter.monitoring import dashboard
-from notifications_counter.monitoring.status import look
-from tests.support import doubted, messages
+from tests.support import doubted, messages, status_of
 
 from .common import NAMES, User, at, notify, tenants, users  # noqa: F401
 
@@ -60,8 +59,8 @@ def test_a_database_that_is_busy_is_not_left_out(monkeypatch: Any) -> None:
         patch.setitem(blue.settings_dict["OPTIONS"], "timeout", 0)
         blue.ensure_connection()
         other.execute("BEGIN EXCLUSIVE")
-        report = look([unread])
-        assert [local.name for local in report.unreachable] == ["unread (blue)"]
+        report = status_of(unread)
+        assert [counter.name for counter in report.counters.values() if counter.error] == ["unread (blue)"]
         with pytest.raises(CommandError, match="locked"):
             call_command("flush_counters", database="blue")
     blue.close()
@@ -70,8 +69,7 @@ def test_a_database_that_is_busy_is_not_left_out(monkeypatch: Any) -> None:
 def test_the_dashboard_shows_the_database_of_its_users() -> None:
     for name in NAMES:
         with at(name):
-            page = dashboard.page("", "green")
-            assert not page["at"]
+            assert dashboard.page("", "unread (green)")["counter"] == "unread"
             assert {local.place.alias for local in dashboard.visible()} == {name}
 
 

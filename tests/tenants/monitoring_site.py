@@ -31,9 +31,9 @@ def waiting() -> None:
             Notification.objects.bulk_create(Notification(user=user, title="new") for user in users()[:number])
 
 
-def dashboard(method: str = "GET", place: str = "", **data: str) -> HttpResponse:
+def dashboard(method: str = "GET", **data: str) -> HttpResponse:
     """The page as a user sees it who may do everything in this schema."""
-    request = getattr(RequestFactory(), method.lower())(f"/?at={place}", data)
+    request = getattr(RequestFactory(), method.lower())("/", data)
     request.user = User(username="root", is_superuser=True)
     request._messages = CookieStorage(request)  # type: ignore[attr-defined]
     response: Any = admin.site._registry[Dashboard].changelist_view(request)
@@ -84,26 +84,26 @@ def test_the_health_check_looks_at_all_schemas(waiting: None) -> None:
 
 def test_the_dashboard_outside_of_tenants_shows_each(waiting: None) -> None:
     page = shown(dashboard())
-    assert all(f"at=default%2F{name}" in page for name in NAMES)
-    assert "in default/blue" in page
-    page = shown(dashboard(place="default/green"))
-    assert "in default/green" in page
+    assert all(f"counter=unread+%28{name}%29" in page for name in NAMES)
+    assert "Counter unread (blue)" in page
+    page = shown(dashboard(counter="unread (green)"))
+    assert "Counter unread (green)" in page
     assert connection.schema_name == "public"
 
 
 def test_the_dashboard_of_a_tenant_shows_no_other(waiting: None) -> None:
     with at("green"):
-        for place in ("", "default/green", "default/blue", "nonsense"):
-            page = shown(dashboard(place=place))
+        for name in ("", "unread", "unread (blue)", "nonsense"):
+            page = shown(dashboard(counter=name))
             assert '<td class="nc-number"><bdi>2</bdi>' in page
             assert not re.search(r"\b(blue|red)\b", page)
 
 
 def test_its_buttons_work_where_they_are(waiting: None) -> None:
-    assert dashboard("POST", "default/green", counter="unread", flush="").status_code == 302
+    assert dashboard("POST", counter="unread (green)", flush="").status_code == 302
     with at("green"):
         assert [stored(user) for user in users()] == [1, 1]
-        assert dashboard("POST", "default/blue", counter="unread", flush="").status_code == 400
+        assert dashboard("POST", counter="unread (blue)", flush="").status_code == 400
     with at("blue"):
         assert [stored(user) for user in users()] == [0, 0]
         assert dashboard("POST", counter="unread", flush="").status_code == 302

@@ -9,7 +9,7 @@ from django.db import connection, transaction
 from notifications_counter import events
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest
-from notifications_counter.monitoring.status import look_at
+from notifications_counter.monitoring.status import read_counter
 from tests.support import assert_exact, assert_reads, entries, redis_out_of_reach, unheard
 
 from .common import NAMES, at, check, drop, make, notify, tenants, users  # noqa: F401
@@ -87,7 +87,7 @@ def test_each_tenant_is_compared_with_its_rows() -> None:
     call_command("flush_counters", verbosity=0)
     for name in NAMES:
         with at(name):
-            assert look_at(unread).mismatched == 1
+            assert read_counter(unread).mismatched == 1
         check(name)
 
 

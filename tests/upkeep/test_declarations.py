@@ -21,7 +21,6 @@ from notifications_counter.conf import options
 from notifications_counter.counters import unread, unseen
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import CounterShard, Notification, RecountRequest
-from notifications_counter.monitoring.status import look
 from notifications_counter.upkeep import heal
 from notifications_counter.upkeep.walk import Result
 from tests.faults.child import ROOT
@@ -32,6 +31,7 @@ from tests.support import (
     entries,
     notify,
     sent,
+    status_of,
     stored,
     unheard,
 )
@@ -123,7 +123,7 @@ def test_a_deployment(deployed, alice, bob, caplog):
             unread.heal()
             assert unread.flush() == Result()
             assert not is_ready()
-            (problem,) = look([unread]).problems()
+            (problem,) = status_of(unread).problems
             assert (problem.kind, "Rows are counted for DEPLOY_SECONDS" in problem.text) == ("recovering", True)
         CounterShard.objects.update(declared_at=timezone.now() - timedelta(seconds=HOUR))
         unread.heal()
@@ -151,7 +151,7 @@ def test_a_new_counter_waits_for_those_that_do_not_know_it(alice):
         unread.recount()
         assert_reads(alice)
         assert not is_ready()
-        assert [problem.kind for problem in look([unread]).problems()] == ["recovering"]
+        assert [problem.kind for problem in status_of(unread).problems] == ["recovering"]
     assert_heals(alice)
     with entries(DEPLOY_SECONDS=HOUR):  # a recovery of the same release does not wait
         unread.invalidate()

@@ -20,7 +20,7 @@ from notifications_counter.buffer import Buffer
 from notifications_counter.counters import Counter, unread, unread_by_kind
 from notifications_counter.exceptions import NotInTransaction
 from notifications_counter.models import Notification, UserNotificationsCount
-from notifications_counter.monitoring.status import look, look_at
+from notifications_counter.monitoring.status import read_counter
 from notifications_counter.reader import Reader
 from notifications_counter.upkeep.walk import Result
 from notifications_counter.writes.intents import Intents
@@ -37,6 +37,7 @@ from tests.support import (
     notify,
     rows,
     sent,
+    status_of,
     stored,
     together,
     unheard,
@@ -174,11 +175,11 @@ def test_a_count_that_the_database_refuses_is_set_aside_and_tried_again(healed, 
     assert list(aside()) == [str(keys[4])]
     assert "unread_count cannot hold its count" in aside()[str(keys[4])]
     assert [r.levelname for r in caplog.records if getattr(r, "event", "") == "aside"] == ["ERROR"]
-    assert [problem.kind for problem in look([unread]).problems()] == ["set_aside"]
+    assert [problem.kind for problem in status_of(unread).problems] == ["set_aside"]
     unread.recount()
     assert doubted() == [str(keys[4])]
     unread.flush()
-    assert (stored(keys[4]), look([unread]).problems()) == (2, [])
+    assert (stored(keys[4]), status_of(unread).problems) == (2, ())
     assert_exact(*keys)
 
 
@@ -281,9 +282,9 @@ def test_a_change_that_nobody_announced_is_reported(healed, alice, bob, caplog):
     (told,) = [record for record in caplog.records if getattr(record, "event", "") == "mismatched"]
     assert f"{alice.pk}: 4 instead of 5" in told.getMessage()
     assert f"{bob.pk}: 8 instead of 4" in told.getMessage()
-    assert look_at(unread).mismatched == 2
-    assert look_at(unread).mismatch_age < 60
-    assert [warning.kind for warning in look([unread]).warnings] == ["mismatched"]
+    assert read_counter(unread).mismatched == 2
+    assert read_counter(unread).mismatch_age < 60
+    assert [warning.kind for warning in status_of(unread).warnings] == ["mismatched"]
     assert_exact(alice, bob)
 
 
@@ -297,7 +298,7 @@ def test_what_is_known_to_be_in_doubt_is_not_reported(healed, alice, bob, make_u
     buffer().announce("killed", [str(carol.pk)])
     assert unread.flush() == Result(3)
     assert_heals(alice, bob, carol)
-    assert look_at(unread).mismatched == 0
+    assert read_counter(unread).mismatched == 0
 
 
 @pytest.mark.parametrize("cached", [False, True], ids=["rows", "cached"])

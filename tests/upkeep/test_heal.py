@@ -17,7 +17,6 @@ from notifications_counter.counters import unread
 from notifications_counter.databases import identity
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import Notification, RecountRequest
-from notifications_counter.monitoring.status import look
 from notifications_counter.writes.requests import request_recounts
 from tests.support import (
     assert_exact,
@@ -29,6 +28,7 @@ from tests.support import (
     entries,
     notify,
     redis_out_of_reach,
+    status_of,
     stored,
     unheard,
     wait_until,
@@ -68,7 +68,7 @@ def test_a_key_that_is_lost(healed, alice, bob, redis_client, key, how, traffic,
             create(user)
     if key == "everything":
         assert_reads(alice, bob)
-        assert {"recovering", "unreachable"} & {problem.kind for problem in look([unread]).problems()}
+        assert {"recovering", "unreachable"} & {problem.kind for problem in status_of(unread).problems}
     with suppress(BufferUnavailable), entries(HEAL_AFTER=0):  # a script that fails on the foreign value deletes it
         for _ in range(3):
             unread.heal()

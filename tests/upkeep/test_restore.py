@@ -72,7 +72,7 @@ def test_the_history(alice, monkeypatch):
     assert [event["type"] for event in events] == [
         "declared",
         "recovery",
-        "recovered",
+        "walked",
         "recount",
         "mismatched",
         "recovery",
@@ -81,4 +81,4 @@ def test_the_history(alice, monkeypatch):
     assert (events[3]["owners"], events[3]["wrong"]) == (1, 1)
     monkeypatch.setattr("notifications_counter.upkeep.history.LENGTH", 3)
     unread.heal()
-    assert [event["type"] for event in history.oldest()] == ["mismatched", "recovery", "recovered"]
+    assert [event["type"] for event in history.oldest()] == ["mismatched", "recovery", "walked"]

@@ -8,7 +8,7 @@ from django.core.management.base import CommandParser
 from django.db import close_old_connections
 
 from ...upkeep.cleaning import clean_everywhere
-from ..console import CounterCommand, Meter, OutageLog, Stop, number, plain_errors, stop_on_signals
+from ..console import CounterCommand, Failures, Stop, number, stop_on_signals
 
 MINUTE = 60
 
@@ -23,9 +23,8 @@ class Command(CounterCommand):
             help="run until SIGTERM or Ctrl-C: once a minute, less often for coarse counters",
         )
 
-    def handle(self, *, loop: bool, verbosity: int, **options: Any) -> None:
-        self.verbosity = verbosity
-        with plain_errors(), stop_on_signals() as stop:
+    def handle(self, *, loop: bool, **options: Any) -> None:
+        with stop_on_signals() as stop:
             if loop:
                 self.loop(stop)
             else:
@@ -33,30 +32,27 @@ class Command(CounterCommand):
 
     def loop(self, stop: Stop) -> None:
         """Run until asked to stop."""
-        passes, outages = 0, OutageLog("clean_counters", MINUTE)
+        passes, failures = 0, Failures("clean_counters", MINUTE)
         while not stop.asked():
             started = monotonic()
             close_old_connections()
-            with outages.watch():
+            with failures.caught():
                 # As in the book: a counter with slices of an hour is cleaned once an hour.
                 self.run(stop, lambda precision: passes % max(1, precision // MINUTE) == 0, quiet=True)  # noqa: B023
-            outages.end_run()
+            failures.end_run()
             passes += 1
             stop.wait(max(0, started + MINUTE - monotonic()))
 
     def run(self, stop: Stop, due: Callable[[int], bool], quiet: bool = False) -> None:
         """Do one pass. ``quiet``: print nothing if there was nothing to do."""
-        with Meter(self.stdout, self.verbosity) as meter:
-            cleaned = clean_everywhere(
-                due,
-                progress=lambda done, total: meter.show("time-sliced counters cleaned", done, total),
-                stopped=stop.asked,
+        self.begin()
+        cleaned = clean_everywhere(
+            due, lambda done, total: self.show("time-sliced counters cleaned", done, total), stop.asked
+        )
+        if cleaned.slices or cleaned.gone:
+            self.say(
+                f"Looked at {number(cleaned.counters, 'counter')}, removed {number(cleaned.slices, 'slice')} and "
+                f"{number(cleaned.gone, 'empty counter')}, {cleaned.seconds:.2f} s."
             )
-            meter.end()
-            if cleaned.slices or cleaned.gone:
-                meter.say(
-                    f"Looked at {number(cleaned.counters, 'counter')}, removed {number(cleaned.slices, 'slice')} and "
-                    f"{number(cleaned.gone, 'empty counter')}, {cleaned.seconds:.2f} s."
-                )
-            elif not quiet:
-                meter.say(f"Nothing to clean in {number(cleaned.counters, 'counter')}.")
+        elif not quiet:
+            self.say(f"Nothing to clean in {number(cleaned.counters, 'counter')}.")

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import connections
 
-from ....management.console import CounterCommand, Meter, at_least, number, plain_errors, stop_on_signals
+from ....management.console import CounterCommand, at_least, number, stop_on_signals
 from ...retention import prune
 
 UNITS = {"h": "hours", "d": "days", "w": "weeks"}
@@ -55,25 +55,23 @@ class Command(CounterCommand):
         keep_newest: int,
         dry_run: bool,
         database: str | None,
-        verbosity: int,
         **options: Any,
     ) -> None:
         if older_than is None and not keep_newest:
             raise CommandError("Say what to delete: pass --older-than, --keep-newest, or both.")
         done = "would be deleted" if dry_run else "deleted"
-        with plain_errors(), stop_on_signals() as stop, Meter(self.stdout, verbosity) as meter:
+        with stop_on_signals() as stop:
             pruned = prune(
                 older_than or timedelta(0),
                 read_only,
                 keep_newest,
                 dry_run,
                 database,
-                progress=lambda deleted: meter.show(f"notifications {done}", deleted),
+                progress=lambda deleted: self.show(f"notifications {done}", deleted),
                 stopped=stop.asked,
                 wait=stop.wait,
             )
-            meter.end()
             in_use = f", left {pruned.in_use:,} in use" if pruned.in_use else ""
-            meter.say(f"{number(pruned.deleted, 'notification')} {done}{in_use}, {pruned.seconds:.2f} s.")
+            self.say(f"{number(pruned.deleted, 'notification')} {done}{in_use}, {pruned.seconds:.2f} s.")
             if stop.asked():
-                meter.say("Stopped. Run the command again to continue.")
+                self.say("Stopped. Run the command again to continue.")
