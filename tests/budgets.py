@@ -287,7 +287,7 @@ REQUESTS = [
         0,
         1,
     ),
-    Operation("`delete()` of an instance", lambda: loaded().delete, 1, 3, sqlite=4),
+    Operation("`delete()` of an instance", lambda: loaded().delete, 1, 3, elsewhere=4),
     Operation("`mark_as_read()` of an instance", lambda: loaded().mark_as_read, 1, 2, text_keys=(1, 4, 5)),
     Operation("`mark_as_seen()` of an instance", lambda: loaded().mark_as_seen, 0, 2),
     # writes of many
@@ -302,8 +302,8 @@ REQUESTS = [
         text_keys=(1, 3, 4),
     ),
     Operation("`update(title=…)`", lambda: partial(of_user().update, title="Bye"), 0, 1),
-    Operation("`for_user().delete()`", lambda: of_user().delete, 1, 3, sqlite=4),
-    Operation("`delete()` of 100 users' rows", lambda: of_everybody(100).delete, 1, 3, sqlite=4),
+    Operation("`for_user().delete()`", lambda: of_user().delete, 1, 3, text_keys=(1, 3, 4)),
+    Operation("`delete()` of 100 users' rows", lambda: of_everybody(100).delete, 1, 3, elsewhere=4),
     Operation(
         "`bulk_create()` for 1,000 users", lambda: partial(Notification.objects.bulk_create, new(1000)), 1, 3, sqlite=12
     ),

@@ -72,12 +72,6 @@ def test_a_flush_binds_a_chunk_as_a_whole() -> None:
     assert cost(named("`flush()` of 1,000 users")).parameters < 20
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="No other adds up what a DELETE returns.")
-def test_a_deletion_brings_back_users_and_not_their_rows() -> None:
-    assert cost(named("`delete()` of 100 users' rows")).rows == 100
-
-
 @pytest.mark.once
 @pytest.mark.parametrize(
     "kind", [Counter, NotificationQuerySet, Notification, NotificationController, EventLog, TimeSeries]

@@ -27,7 +27,6 @@ from notifications_counter.checks.servers import check_server
 from notifications_counter.declaration import declaration
 from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.models import BaseCount, Notification, UserNotificationsCount
-from notifications_counter.writes.totals import listen
 from tests.composite_owners.models import EXACT, Alert, AppCount, CourseNotification, Organization, Vote, VoteCount
 from tests.support import make_counter
 from tests.tasks.models import Issue, Post, ProjectIssueCount, ProjectTaskCount, RecurringTask, Task
@@ -276,7 +275,6 @@ def test_models_that_are_not_there(monkeypatch, names):
     monkeypatch.setattr(declaration, "_by_table", {})
     models = {"source": "tasks.Task", "totals": "tasks.ProjectTaskCount", **names}
     make_counter("x", owner="project", condition=Q(), field="open_count", **models)
-    listen()
     assert found().keys() == {"E003"}
 
 

@@ -126,7 +126,6 @@ ATTRIBUTES = {
         "execute_sql": "Sends the statement. An UPDATE or DELETE returns a number of rows.",
         "get_converters": "The converters for apply_converters().",
         "query": "What it compiles.",
-        "single_alias": "DELETE: False if a subquery selects the rows. Then MariaDB has no RETURNING.",
     },
     "field": {
         "target_field": "The field that a foreign key refers to.",

@@ -7,10 +7,9 @@ statement waited for its lock.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from django.db.models import (
     BooleanField,
@@ -20,11 +19,9 @@ from django.db.models import (
     Field,
     FileField,
     IntegerField,
-    JSONField,
     Model,
     TimeField,
     UUIDField,
-    Value,
 )
 from django.db.models.functions import Now
 from django.db.models.lookups import Exact, IsNull
@@ -70,18 +67,18 @@ class Contribution(NamedTuple):
 
 def contribution(counter: Declaration, facts: Mapping[str, Any], connection: Any) -> Contribution:
     """Return what rows contribute according to these facts."""
-    owner = facts.get(counter.owner_attnames[0], UNKNOWN)
-    if counter.has_several_columns:
-        values = [facts.get(name, UNKNOWN) for name in counter.owner_attnames]
+    names = counter.owner_attnames
+    owner = facts.get(names[0], UNKNOWN)
+    if type(owner) is int and len(names) == 1:
+        owner = str(owner)
+    else:
+        values = [facts.get(name, UNKNOWN) for name in names]
         if None in values:
             owner = None
+        elif any(map(_is_uncertain, counter.key_fields, values)):
+            owner = UNKNOWN
         else:
-            uncertain = any(map(_is_uncertain, counter.key_fields, values))
-            owner = UNKNOWN if uncertain else counter.encode(values)
-    elif type(owner) is int:
-        owner = str(owner)
-    elif owner is not UNKNOWN and owner is not None:
-        owner = UNKNOWN if _is_uncertain(counter.key_fields[0], owner) else counter.encode(owner)
+            owner = counter.encode(values if counter.has_several_columns else owner)
     return Contribution(owner, counter.condition.value_of(facts, connection))
 
 
@@ -143,81 +140,49 @@ def facts_after(facts: Facts, values: Iterable[tuple[Any, Any, Any]]) -> Facts:
     """Return the facts after an UPDATE has set these (field, model, value)."""
     after = dict(facts)
     for field, _, value in values:
-        known = _fact_of_value(field, value)
-        if known is UNKNOWN:
-            after.pop(field.attname, None)
-        else:
-            after[field.attname] = known
-    return after
-
-
-def _fact_of_value(field: Any, value: Any) -> Any:
-    if not _is_converted_by_django(field):
-        return UNKNOWN
-    # JSON null is not NULL. The database converts other types; it rounds 1.5, for example.
-    if type(value) is Value and _is_of(field, value.value):
-        value = value.value
-    if isinstance(value, Now):
-        return NOT_NULL
-    if hasattr(value, "resolve_expression"):
-        return UNKNOWN
-    if isinstance(value, Model):
-        return value.prepare_database_save(field) if field.remote_field else UNKNOWN
-    return value
-
-
-def _is_of(field: Any, value: Any) -> bool:
-    """Return whether the database stores this value as it is, although an expression doesn't name its column."""
-    if value is None:
-        return not isinstance(field, JSONField)
-    target = target_of(field)
-    if isinstance(value, UUID):
-        return isinstance(target, UUIDField)
-    return isinstance(value, int) and isinstance(target, BooleanField | IntegerField)
+        if not _is_converted_by_django(field):
+            value = UNKNOWN
+        elif isinstance(value, Now):
+            value = NOT_NULL
+        elif hasattr(value, "resolve_expression") or (isinstance(value, Model) and not field.remote_field):
+            value = UNKNOWN
+        elif isinstance(value, Model):
+            value = value.prepare_database_save(field)
+        after[field.attname] = value
+    return {name: value for name, value in after.items() if value is not UNKNOWN}
 
 
 # ----------------------------------------------------------------------- INSERT
 class Inserted:
-    """What the instances of an INSERT say about its rows."""
+    """What the instances of an INSERT of these fields say about a counter. ``raw``: ``pre_save()`` is skipped."""
 
-    def __init__(self, model: type[Model], fields: Iterable[Field], written: Collection[Field], raw: bool):
-        """``fields``: the facts to find. ``written``: those in the INSERT. ``raw``: ``pre_save()`` is skipped."""
-        names = {field.attname for field in written}
-        if any(map(_sets_others, written)):
-            names = set()
-        sources = {field.attname: _source(model, field.attname) for field in fields if field.attname in names}
-        self._in_instance = [name for name, source in sources.items() if source == "instance" or (source and raw)]
-        self._by_clock = {name: NOT_NULL for name, source in sources.items() if source == "clock" and not raw}
-        self._is_complete = len(self._in_instance) == len({field.attname for field in fields})
+    def __init__(self, model: type[Model], counter: Declaration, written: Iterable[str], raw: bool):
+        fields: dict[str, Any] = {name: model._meta.get_field(name) for name in written}
+        self._in_instance: list[str] = []  # whose values are in the instance's __dict__
+        self._by_clock: Facts = {}
+        names = {field.attname for field in counter.columns}
+        for name in names & fields.keys() if not any(map(sets_others, fields.values())) else ():
+            field, descriptor = fields[name], getattr(model, name, None)
+            plain = isinstance(descriptor, DeferredAttribute) and type(descriptor).__get__ is DeferredAttribute.__get__
+            if not plain or type(field).pre_save not in PRE_SAVES or not _is_converted_by_django(field):
+                continue
+            if not raw and (getattr(field, "auto_now", False) or getattr(field, "auto_now_add", False)):
+                self._by_clock[name] = NOT_NULL
+            else:
+                self._in_instance.append(name)
+        self.is_complete = len(self._in_instance) == len(names)
 
     def facts(self, instance: Model) -> Mapping[str, Any]:
-        """Return the facts about one row."""
+        """Return the facts about one row; if ``is_complete``, the ``__dict__`` of its instance has them all."""
         values = instance.__dict__
-        if self._is_complete:
-            return values
         return {name: values[name] for name in self._in_instance if name in values} | self._by_clock
 
 
-@lru_cache(maxsize=100)
-def inserted(model: type[Model], counter: Declaration, written: tuple[str, ...], raw: bool) -> Inserted:
-    """Return what INSERTs of the fields with these attribute names say."""
-    fields: list[Any] = [model._meta.get_field(name) for name in written]
-    return Inserted(model, counter.columns, fields, raw)
+inserted = lru_cache(maxsize=100)(Inserted)
 
 
-def _sets_others(field: Any) -> bool:
+def sets_others(field: Any) -> bool:
     """Return whether ``pre_save()`` may set attributes of other fields."""
     if getattr(field, "width_field", None) or getattr(field, "height_field", None):  # an ImageField
         return True
     return type(field).pre_save not in {*PRE_SAVES, FileField.pre_save}
-
-
-def _source(model: type[Model], attname: str) -> str:
-    """Return where an INSERT takes the value of a field from: the ``__dict__`` of the "instance" or the "clock"; empty
-    for a descriptor or a ``pre_save()`` of another package."""
-    field: Any = model._meta.get_field(attname)
-    descriptor = getattr(model, attname, None)
-    plain = isinstance(descriptor, DeferredAttribute) and type(descriptor).__get__ is DeferredAttribute.__get__
-    if not plain or type(field).pre_save not in PRE_SAVES or not _is_converted_by_django(field):
-        return ""
-    return "clock" if getattr(field, "auto_now", False) or getattr(field, "auto_now_add", False) else "instance"

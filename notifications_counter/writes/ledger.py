@@ -89,7 +89,7 @@ class Ledger:
         if in_manual_transaction(connection):
             with as_manual_transaction(connection):
                 return self._write_inside(owners, execute)
-        if connection.in_atomic_block or not (owners is None or any(owners.values())):
+        if connection.in_atomic_block or self.is_of_copy or not (owners is None or any(owners.values())):
             return self._write_inside(owners, execute)
         if owners is None:
             with transaction.atomic(using=self.using, savepoint=False):
@@ -129,10 +129,11 @@ class Ledger:
         """Add the change of a statement to the transaction."""
         connection: Any = self._connection()
         deltas = {c: numbers for c, numbers in change.deltas.items() if not {0}.issuperset(numbers.values())}
-        if in_manual_transaction(connection):
+        if self.is_of_copy or in_manual_transaction(connection):
             owners: list[Owner] = [(c, key) for c, numbers in deltas.items() for key, n in numbers.items() if n != 0]
             owners += [(counter, None) for counter in change.everyone_of]
-            request_recounts(self.using, owners)
+            if not self.is_of_copy:  # its transaction may lock out that of the connection itself
+                request_recounts(self.using, owners)
             doubt(owners)
             return
         if not deltas and not change.everyone_of:

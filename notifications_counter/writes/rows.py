@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
-from itertools import chain, compress
-from math import inf
+from itertools import chain
 from typing import Any
 
 from django.core.exceptions import EmptyResultSet, FullResultSet
 from django.db import connections
-from django.db.models import Exists, F, Func, Model, QuerySet
+from django.db.models import F, Func, Model, QuerySet
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Random
 from django.db.models.lookups import Exact, In
@@ -18,7 +17,7 @@ from django.db.models.lookups import Exact, In
 from ..buffer.commands import chunked
 from ..declaration import Declaration
 from ..declaration.condition import expressions_of, is_lookup_of_django
-from ..internals import AND, Col, ExtraWhere, Query, WhereNode
+from ..internals import AND, Col, ExtraWhere, Query, UpdateQuery, WhereNode
 
 Row = Sequence[Any]
 """For each counter, the columns of the owner, and the value that the row adds to the count."""
@@ -38,36 +37,29 @@ def is_plain(query: Query) -> bool:
     )
 
 
-def max_rows(query: Query) -> float:
-    """Return the most rows that a query can select: as many as the primary keys that its WHERE clause names, as those
-    of ``save()`` and ``delete()`` do, or infinity."""
-    where = query.where
-    if not is_plain(query) or where.connector != AND or where.negated:
-        return inf
-    numbers = [inf]
-    node: Any
-    for node in where.children:
-        is_key = isinstance(node, Exact | In) and is_lookup_of_django(node) and node.lhs.target.primary_key
-        if is_key and not hasattr(node.rhs, "resolve_expression"):
-            numbers.append(1 if isinstance(node, Exact) else len(node.rhs))
-    return min(numbers)
+def keys_listed(query: Query) -> int:
+    """Return how many primary keys the WHERE clause lists, as those of ``save()`` and ``delete()`` do; 0 if none."""
+    where: Any = query.where
+    if where.connector != AND or where.negated:
+        return 0
+    keys = [
+        [node.rhs] if isinstance(node, Exact) else node.rhs
+        for node in where.children
+        if isinstance(node, Exact | In) and is_lookup_of_django(node) and node.lhs.target.primary_key
+    ]
+    return min((len(listed) for listed in keys if not hasattr(listed, "resolve_expression")), default=0)
 
 
-def reads_others(query: Query) -> bool:
-    """Return whether the selection depends on other rows, by a join or a subquery."""
-    return not is_plain(query) or any(isinstance(node, Query) for node in expressions_of(query.where))
-
-
-def is_repeatable(query: Query, any_row: bool = False) -> bool:
+def is_repeatable(query: Query, connection: Any) -> bool:
     """Return whether a query selects the same rows a moment later, if none has changed. Random functions, slices with
-    an ambiguous order, and code that is not Django's may select others. ``any_row``: which rows a slice contains does
-    not matter, as in EXISTS."""
-    if (query.is_sliced and not any_row) or query.extra or query.combinator:
-        return False
+    an ambiguous order, and code that is not Django's may select others; so may, on MySQL, joins and subqueries."""
     nodes = [node for root in (query.where, *query.annotations.values()) for node in expressions_of(root)]
-    existing = {id(node.query) for node in nodes if isinstance(node, Exists)}
+    if query.is_sliced or query.extra or query.combinator:
+        return False
+    if connection.vendor == "mysql" and not (is_plain(query) and not any(isinstance(node, Query) for node in nodes)):
+        return False
     return all(
-        is_repeatable(node, id(node) in existing)
+        is_repeatable(node, connection)
         if isinstance(node, Query)
         else type(node).__module__.startswith("django.")
         and type(node) is not Func
@@ -76,80 +68,58 @@ def is_repeatable(query: Query, any_row: bool = False) -> bool:
     )
 
 
-def keeps_to(found: Collection[Any], query: Any, connection: Any, is_stock: bool) -> bool:
-    """Return whether a statement changes only rows that were locked for it, unless it changes more.
+def selects_first(query: Query) -> bool:
+    """Return whether Django selects the rows, and updates them by their primary keys a moment later."""
+    return isinstance(query, UpdateQuery) and bool(query.related_updates)  # type: ignore[attr-defined]
 
-    It may find others a moment later: on MySQL, by joins and subqueries; where Django itself selects the rows of an
-    UPDATE first; and rows with the listed primary keys, which were not there before. Then have it select the locked
-    rows by primary key, unless there are too many.
-    """
-    can_differ = connection.vendor == "mysql" and reads_others(query)
-    if is_repeatable(query) and not can_differ and not getattr(query, "related_updates", None):
-        if len(found) < max_rows(query) < inf and is_stock:
-            query.add_filter("pk__in", list(found))
+
+def keep_to(found: Collection[Any], query: Query, connection: Any, is_stock: bool) -> bool:
+    """Have a statement change only rows that were locked for it, and return whether it does, unless it changes more.
+    Where it could find others a moment later, it selects them by primary key, unless there are too many."""
+    if is_repeatable(query, connection) and not selects_first(query):
+        if is_stock and len(found) < (keys_listed(query) or 1):
+            query.add_filter("pk__in", list(found))  # type: ignore[arg-type]
         return True
-    if connection.vendor == "sqlite" or not is_stock or len(found) > MOST_KEYS:
+    if not is_stock or len(found) > (connection.features.max_query_params or MOST_KEYS):
         return False
     query.where = WhereNode()
-    query.add_filter("pk__in", list(found))
+    query.add_filter("pk__in", list(found))  # type: ignore[arg-type]
     return True
 
 
 # --------------------------------------------------------------------- columns
 class Columns:
-    """For each counter, the columns of the owner and of the value that a row adds to the count, compiled once.
+    """The columns that rows are asked for, compiled once.
 
     ``keys``    the columns of the primary key
-    ``sql``     the columns of the counters, with ``params``
-    ``owners``  the names that the owners' columns get in RETURNING
-    ``sums``    all names, with SUM around the values, for GROUP BY ``owners``
-
-    ``key_fields`` and ``fields`` are the fields of ``keys`` and ``sql``, for conversion.
+    ``sql``     for each counter, the columns of the owner, and the value that a row adds to the count, with ``params``
+    ``fields``  the fields of both, for conversion; None if a column needs none
     """
 
-    def __init__(self, counters: Sequence[Declaration], using: str, model: type[Model], alias: str):
-        query, quote = Query(model), connections[using].ops.quote_name
+    def __init__(self, counters: Sequence[Declaration], using: str, model: type[Model]):
+        query = Query(model)
         compiler, table = query.get_compiler(using), query.get_initial_alias()
-        self.table = quote(table) if alias in ("", table) else f"{quote(table)} {quote(alias)}"
+        self.table = connections[using].ops.quote_name(table)
         keys: list[Any] = [field.get_col(table) for field in model._meta.pk_fields]
         columns: list[Any] = [column for c in counters for column in (*map(F, c.owner_attnames), c.condition.value)]
-        columns = [column.resolve_expression(query) for column in columns]
-        columns = [column.relabeled_clone({table: alias or table}) for column in (*keys, *columns)]
+        columns = [*keys, *(column.resolve_expression(query) for column in columns)]
         sql, params = zip(*map(compiler.compile, columns), strict=True)
-        # Values need no conversion.
-        fields = [c if isinstance(c, Col) and compiler.get_converters([c]) else None for c in columns]
-        self.keys, self.sql = sql[: len(keys)], sql[len(keys) :]
-        self.key_fields, self.fields = fields[: len(keys)], fields[len(keys) :]
+        self.keys, self.sql = ", ".join(sql[: len(keys)]), ", ".join(sql[len(keys) :])
         self.params: tuple[Any, ...] = tuple(chain(*params))
-        names = [f"c{i}" for i in range(len(self.sql))]
-        owns = [isinstance(column, Col) for column in columns[len(keys) :]]
-        self.aliased = ", ".join(f"{column} AS {name}" for column, name in zip(self.sql, names, strict=True))
-        self.owners = ", ".join(compress(names, owns))
-        self.sums = ", ".join(n if owned else f"COALESCE(SUM({n}), 0)" for n, owned in zip(names, owns, strict=True))
-
-    def select(self, where: str, params: Iterable[Any]) -> tuple[str, tuple[Any, ...]]:
-        """Return a SELECT of primary key and columns, in the order of the key. Compiling it from a QuerySet would take
-        several times as long as everything else."""
-        keys = ", ".join(self.keys)
-        select = f"SELECT {keys}, {', '.join(self.sql)} FROM {self.table} WHERE {where} ORDER BY {keys}"
-        return select, (*self.params, *params)
+        self.fields = [c if isinstance(c, Col) and compiler.get_converters([c]) else None for c in columns]
+        self.number_of_keys = len(keys)
 
 
 @lru_cache(maxsize=100)
-def columns_of(counters: tuple[Declaration, ...], using: str, model: type[Model], alias: str = "") -> Columns:
-    """Return the columns of counters of a model's table. ``alias``: of the table in the statement."""
-    return Columns(counters, using, model, alias)
+def columns_of(counters: tuple[Declaration, ...], using: str, model: type[Model]) -> Columns:
+    """Return the columns of counters of a model's table. A model of another migration has its own primary key."""
+    return Columns(counters, using, model)
 
 
-def by_key(rows: Iterable[tuple[Any, ...]], keys: int) -> Rows:
-    """Return rows by their primary key, of which they begin with so many columns."""
-    return {row[0] if keys == 1 else row[:keys]: row[keys:] for row in rows}
-
-
-def convert(rows: Iterable[Row], fields: Sequence[Any], compiler: Any) -> Iterable[Row]:
-    """Convert rows of these fields, as the database returned them. None: the column needs no conversion."""
+def convert(rows: Iterable[Row], fields: Sequence[Any], compiler: Any) -> list[Any]:
+    """Convert rows of these fields, as the database returned them, to tuples."""
     converters = compiler.get_converters(fields)
-    return compiler.apply_converters(rows, converters) if converters else rows
+    return list(map(tuple, compiler.apply_converters(rows, converters) if converters else rows))
 
 
 # ------------------------------------------------------------------------ locks
@@ -159,25 +129,6 @@ def chunks(items: Sequence[Any], using: str) -> Sequence[Sequence[Any]]:
     if items and isinstance(items[0], tuple):  # a composite primary key
         size //= len(items[0])
     return chunked(items, size)
-
-
-def lock_rows(query: Query, connection: Any, counters: tuple[Declaration, ...], no_key: bool = False) -> Rows:
-    """Lock the rows that a statement is about to change, in the order of their primary keys. ``no_key``: it does not
-    change these. While MySQL waits for the lock of a row, what it has read of other rows gets old, so repeat this until
-    nothing has changed."""
-    found, before = _lock(query, connection, counters, no_key), None
-    if connection.vendor == "mysql" and reads_others(query):
-        while found.keys() != before:
-            found, before = _lock(query, connection, counters, no_key), found.keys()
-    return found
-
-
-def rows_by_key(model: type[Model], connection: Any, pks: Sequence[Any], counters: tuple[Declaration, ...]) -> Rows:
-    """Return, and lock, the rows with these primary keys that exist."""
-    found: Rows = {}
-    for chunk in chunks(pks, connection.alias):
-        found |= _lock(QuerySet(model, using=connection.alias).filter(pk__in=chunk).query, connection, counters)
-    return found
 
 
 def rows_of(query: Query, using: str) -> QuerySet:
@@ -194,22 +145,34 @@ def rows_of(query: Query, using: str) -> QuerySet:
     return QuerySet(model, using=using).filter(pk__in=inner)
 
 
-def _lock(query: Query, connection: Any, counters: tuple[Declaration, ...], no_key: bool = False) -> Rows:
-    using, features = connection.alias, connection.features
-    selected = query if is_plain(query) else rows_of(query, using).query
+def lock_rows(query: Query, connection: Any, counters: tuple[Declaration, ...]) -> Rows:
+    """Lock the rows that a statement is about to change, in the order of their primary keys. Compiling a QuerySet would
+    take several times as long as everything else."""
+    using, selected = connection.alias, query
+    model: Any = query.model
+    if not is_plain(query) or query.get_initial_alias() != model._meta.db_table:
+        selected = rows_of(query, using).query
     compiler = connection.ops.compiler("SQLCompiler")(selected, connection, using)
-    ours = columns_of(counters, using, query.model, selected.get_initial_alias())
+    ours = columns_of(counters, using, model)
     try:
         where, params = compiler.compile(selected.where)
     except FullResultSet:
         where, params = "1 = 1", ()
     except EmptyResultSet:
         return {}
-    sql, params = ours.select(where, params)
-    if features.has_select_for_update:
-        no_key = no_key and features.has_select_for_no_key_update
-        sql += f" {connection.ops.for_update_sql(no_key=no_key)}"
+    sql = f"SELECT {ours.keys}, {ours.sql} FROM {ours.table} WHERE {where} ORDER BY {ours.keys}"
+    if connection.features.has_select_for_update:  # as an UPDATE does: others may go on referring to the rows
+        sql += f" {connection.ops.for_update_sql(no_key=connection.features.has_select_for_no_key_update)}"
     with connection.cursor() as cursor:
-        cursor.execute(sql, params)
-        rows = convert(cursor.fetchall(), [*ours.key_fields, *ours.fields], compiler)
-    return by_key(map(tuple, rows), len(ours.keys))
+        cursor.execute(sql, (*ours.params, *params))
+        rows = convert(cursor.fetchall(), ours.fields, compiler)
+    keys = ours.number_of_keys
+    return {row[0] if keys == 1 else row[:keys]: row[keys:] for row in rows}
+
+
+def rows_by_key(model: type[Model], connection: Any, pks: Sequence[Any], counters: tuple[Declaration, ...]) -> Rows:
+    """Return, and lock, the rows with these primary keys that exist."""
+    found: Rows = {}
+    for chunk in chunks(pks, connection.alias):
+        found |= lock_rows(QuerySet(model, using=connection.alias).filter(pk__in=chunk).query, connection, counters)
+    return found

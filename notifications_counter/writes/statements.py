@@ -1,58 +1,45 @@
-"""INSERT and DELETE, and what they have in common with UPDATE: how a statement changes counts.
+"""How a statement changes counts.
 
-There are two ways. Either the statement says it, or the rows that it locks do: then its deltas are known. Otherwise the
-owners of its rows are in doubt, so their next reads count rows. If not even the owners can be known, everyone is.
+There are two ways. Either the statement says it, or its rows do, which are locked before it or returned by it: then its
+deltas are known. Otherwise the owners of its rows are in doubt, so their next reads count rows. If not even the owners
+can be known, everyone is.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from math import inf
-from operator import attrgetter, mul
-from typing import Any
-
-from django.db.models import Model
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from ..buffer.types import Delta
 from ..declaration import Declaration
-from ..internals import ROW_COUNT, OnConflict
-from .facts import UNKNOWN, contribution, facts_of_where, inserted
-from .rows import Row, columns_of, convert, is_plain, keeps_to, lock_rows, max_rows, rows_by_key
+from ..internals import ROW_COUNT, OnConflict, SQLDeleteCompiler
+from .facts import UNKNOWN, Contribution, contribution, facts_after, facts_of_where, inserted
+from .ledger import Ledger
+from .rows import Row, Rows, columns_of, convert, is_plain, keep_to, keys_listed, lock_rows, rows_by_key, selects_first
 from .transaction import Change
 
 Deltas = dict[Declaration, dict[str, Delta]]
+Sums = dict[str | None, tuple[int, int]]
+"""What rows add to a count, and their number, by owner key."""
+
 ATTNAME = attrgetter("attname")
+SAYS_NOTHING = Contribution(UNKNOWN, None)
 
 
-def owners_of(
-    counters: Iterable[Declaration], rows: Sequence[Row]
-) -> Iterator[tuple[Declaration, Sequence[str | None], Sequence[Any]]]:
-    """Yield each counter, with the owner keys of the rows, and the values that they add."""
-    columns = iter(list(zip(*rows, strict=True)))
+def sums_of(counters: Iterable[Declaration], rows: Iterable[Row]) -> Iterator[tuple[Declaration, Sums]]:
+    """Yield each counter, with what the rows add to it."""
+    numbers = Counter(rows)
+    columns = iter(list(zip(*numbers, strict=True)))
     for counter in counters:
         keys = [next(columns, ()) for _ in counter.owner_attnames]
-        values = next(columns, ())
-        yield counter, counter.encode_all(list(zip(*keys, strict=True)) if len(keys) > 1 else keys[0]), values
-
-
-def sums_of(owner_keys: Iterable[str | None], numbers: Iterable[int]) -> dict[str, Delta]:
-    """Add up numbers by owner."""
-    sums: dict[str, Any] = {}
-    for owner_key, number in zip(owner_keys, numbers, strict=True):
-        if number and owner_key is not None:
-            sums[owner_key] = sums.get(owner_key, 0) + int(number)  # a sum of PostgreSQL may be a Decimal
-    return sums
-
-
-def difference(counters: Iterable[Declaration], before: Iterable[Row] = (), after: Iterable[Row] = ()) -> Deltas:
-    """Return the deltas of a statement, given its rows before and after."""
-    gone, come = Counter(before), Counter(after)
-    numbers = [*(-number for number in gone.values()), *come.values()]
-    return {
-        counter: sums_of(owner_keys, map(mul, values, numbers))
-        for counter, owner_keys, values in owners_of(counters, [*gone, *come])
-    }
+        owner_keys = counter.encode_all(list(zip(*keys, strict=True)) if len(keys) > 1 else keys[0])
+        sums: Sums = {}
+        for owner_key, value, number in zip(owner_keys, next(columns, ()), numbers.values(), strict=True):
+            total, so_far = sums.get(owner_key, (0, 0))
+            sums[owner_key] = total + number * value, so_far + number
+        yield counter, sums
 
 
 def doubts_of(owner_keys: Iterable[str | None]) -> dict[str, Delta]:
@@ -60,173 +47,229 @@ def doubts_of(owner_keys: Iterable[str | None]) -> dict[str, Delta]:
     return dict.fromkeys(owner_key for owner_key in owner_keys if owner_key is not None)
 
 
-class Statement:
-    """A statement of the ORM on its way to the database.
-
-    ``execute``   executes a compiler by the original method
-    ``is_stock``  whether query and compiler have Django's own classes. Others may do anything
-    """
-
-    def __init__(self, counters: tuple[Declaration, ...], compiler: Any, execute: Callable[..., Any], is_stock: bool):
-        self.counters = counters
-        self.compiler = compiler
-        self.execute = execute
-        self.is_stock = is_stock
-        self.query = compiler.query
-        self.connection = compiler.connection
-        self.write = vars(self.connection)["counter_ledger"].write
-
-    @property
-    def model(self) -> type[Model]:
-        """The written model, which may be another one of the counted table: at the time of a migration, the primary key
-        may have had another name."""
-        return self.query.model
-
-    def execute_returning(self, kind: str, grouped: bool) -> tuple[int, list[tuple[Any, ...]] | None]:
-        """Append RETURNING to the "UPDATE" or "DELETE FROM" on its way to the database. Returns the number of rows, and
-        the rows: primary keys and columns or, ``grouped``, the columns and number of rows of each owner. None if other
-        code has changed the statement, too."""
-        ours, found = columns_of(self.counters, self.connection.alias, self.model), list[Row]()
-        fields = ours.fields if grouped else [*ours.key_fields, *ours.fields]
-
-        def execute(execute: Any, sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
-            if f"{kind} {ours.table}" not in sql:  # a statement for the table of a parent
-                return execute(sql, params, many, context)
-            if grouped:
-                sql = f"WITH changed AS ({sql}\nRETURNING {ours.aliased})"
-                sql += f" SELECT {ours.sums}, COUNT(*) FROM changed GROUP BY {ours.owners}"
-            else:
-                sql += f"\nRETURNING {', '.join(ours.keys)}, {ours.aliased}"
-            result = execute(sql, (*(params or ()), *ours.params), many, context)
-            found.extend(context["cursor"].fetchall())
-            return result
-
-        with self.connection.execute_wrapper(execute):
-            number = self.execute(self.compiler, ROW_COUNT) or 0
-        if len(found) != number:
-            return number, None
-        rows = list(map(tuple, convert(found, fields, self.compiler)))
-        return sum(row[-1] for row in rows) if grouped else number, rows
-
-
 # ------------------------------------------------------------------------- INSERT
-class Insert(Statement):
-    """An INSERT of one or more rows."""
+def insert(
+    counters: tuple[Declaration, ...],
+    compiler: Any,
+    execute: Callable[..., Any],
+    is_stock: bool,
+    fields: Sequence[Any] | None = None,
+) -> Any:
+    """Execute an INSERT by the original method, and return its result, with these ``fields``. ``is_stock``: query and
+    compiler have Django's own classes. Others may do anything."""
+    query, connection = compiler.query, compiler.connection
+    names = tuple(map(ATTNAME, query.fields))
+    deltas: Deltas = {}
+    names_owners = query.on_conflict is not OnConflict.UPDATE
+    for counter in counters:
+        said, sums = inserted(query.model, counter, names, query.raw), deltas.setdefault(counter, {})
+        for instance in query.objs:
+            facts = instance.__dict__ if said.is_complete else said.facts(instance)
+            owner, value = contribution(counter, facts, connection)
+            if owner is UNKNOWN and value != 0:
+                names_owners = False
+            elif owner is not None and value != 0:
+                before = sums.get(owner, 0)
+                sums[owner] = None if value is None or before is None else before + value
 
-    def run(self, returning_fields: Sequence[Any] | None = None) -> Any:
-        """Execute it, and return its result."""
-        self.fields = returning_fields
-        query, connection = self.query, self.connection
-        self.deltas: Deltas = {}
-        names_owners = True
-        names = tuple(map(ATTNAME, query.fields))
-        for counter in self.counters:
-            facts = inserted(query.model, counter, names, query.raw).facts
-            deltas = self.deltas[counter] = {}
-            for instance in query.objs:
-                owner, value = contribution(counter, facts(instance), connection)
-                if value == 0 or owner is None:
-                    continue
-                if owner is UNKNOWN:
-                    names_owners = False
-                else:
-                    before = deltas.get(owner, 0)
-                    deltas[owner] = None if value is None or before is None else before + value
-        is_upsert = self.is_stock and query.on_conflict is OnConflict.UPDATE
-        if names_owners and not is_upsert:
-            return self.write(self.deltas, self._insert)
-        return self.write(None, self._insert_and_look)
-
-    def _insert(self) -> tuple[Any, Change]:
+    def trust() -> tuple[Any, Change]:
         """The database may skip rows, because of a conflict, a trigger or a rule."""
-        inserted = 0
+        number = 0
 
         def count(execute: Any, sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
-            nonlocal inserted
+            nonlocal number
             result = execute(sql, params, many, context)
-            inserted += context["cursor"].rowcount
+            number += context["cursor"].rowcount
             return result
 
-        if self.fields and self.connection.features.can_return_columns_from_insert:
-            result = self.execute(self.compiler, self.fields)
-            inserted = len(result or ())
+        if fields and connection.features.can_return_columns_from_insert:
+            result = execute(compiler, fields)
+            number = len(result or ())
         else:
-            with self.connection.execute_wrapper(count):
-                result = self.execute(self.compiler, self.fields)
-        if inserted != len(self.query.objs) or self.query.on_conflict is not None or not self.is_stock:
-            return result, Change({counter: doubts_of(deltas) for counter, deltas in self.deltas.items()})
-        return result, Change(self.deltas)
+            with connection.execute_wrapper(count):
+                result = execute(compiler, fields)
+        if number != len(query.objs) or query.on_conflict is not None or not is_stock:
+            return result, Change({counter: doubts_of(sums) for counter, sums in deltas.items()})
+        return result, Change(deltas)
 
-    def _insert_and_look(self) -> tuple[Any, Change]:
-        """Nothing says whose the rows are, so look afterwards, unless an upsert has taken them over from others."""
-        result = self.execute(self.compiler, self.fields)
-        query, key = self.query, self.model._meta.pk
+    def look_afterwards() -> tuple[Any, Change]:
+        """Nothing says whose the rows are. Look, unless an upsert has taken them over from others."""
+        result = execute(compiler, fields)
+        key, returned = query.model._meta.pk, [field.attname for field in fields or ()]
         updated = {field.attname for field in query.update_fields}
-        moves = query.on_conflict is not None and any(counter.moves(updated) for counter in self.counters)
-        names = [field.attname for field in self.fields or ()]
-        if key.attname in names and len(result or ()) == len(query.objs):
-            pks = [row[names.index(key.attname)] for row in result]
+        if key.attname in returned and len(result or ()) == len(query.objs):
+            pks = [row[returned.index(key.attname)] for row in result]
         else:
             pks = [getattr(instance, key.attname, None) for instance in query.objs]
-        if self.is_stock and not moves and not any(pk is None or (isinstance(pk, tuple) and None in pk) for pk in pks):
-            found = rows_by_key(self.model, self.connection, pks, self.counters)
+        moves = query.on_conflict is not None and any(counter.moves(updated) for counter in counters)
+        if is_stock and not moves and not any(pk is None or (isinstance(pk, tuple) and None in pk) for pk in pks):
+            found = rows_by_key(query.model, connection, pks, counters)
             if len(found) == len(pks):  # otherwise, a key is an expression, or stored in another form
-                deltas = difference(self.counters, after=found.values())
-                if query.on_conflict is not None:  # some rows were there before
-                    its = owners_of(self.counters, list(found.values()))
-                    deltas = {counter: doubts_of(owner_keys) for counter, owner_keys, _ in its}
-                return result, Change(deltas)
-        return result, Change({}, everyone_of=self.counters)
+                were_there = query.on_conflict is not None  # some of them, perhaps
+                return result, Change(
+                    {
+                        counter: {o: None if were_there else total for o, (total, _) in sums.items() if o is not None}
+                        for counter, sums in sums_of(counters, found.values())
+                    }
+                )
+        return result, Change({}, everyone_of=counters)
+
+    write = Ledger.on(connection).write
+    return write(deltas, trust) if names_owners else write(None, look_afterwards)
 
 
-# ------------------------------------------------------------------------- DELETE
-class Delete(Statement):
-    """A DELETE of the rows that a query selects."""
+# -------------------------------------------------------------- UPDATE and DELETE
+class Effect(NamedTuple):
+    """What an UPDATE or DELETE says about its rows, for one counter. A deleted row is one that no longer counts.
 
-    def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Execute it, and return the number of rows."""
-        query, connection = self.query, self.connection
-        facts = facts_of_where(query.where) if self.is_stock and is_plain(query) else {}
-        self.said = {counter: contribution(counter, facts, connection) for counter in self.counters}
-        names_owners = all(said.names_owner for said in self.said.values())
-        owners = {counter: said.owner_keys for counter, said in self.said.items()} if names_owners else None
-        if all(said.is_known for said in self.said.values()):
-            return self.write(owners, self._delete)
-        # SQLite 3.40, which is widely used, returns a wrong ``column IS NULL`` if the first column is NOT NULL.
-        can_return = (
-            self.is_stock and connection.vendor != "sqlite" and connection.features.can_return_columns_from_insert
-        )
-        if can_return and (connection.vendor == "postgresql" or self.compiler.single_alias):
-            return self.write(owners, self._delete_returning)
-        return self.write(None, self._look_and_delete)
+    ``before``, ``after``  what each row contributes
+    ``moves``              whether the owner may change
+    """
 
-    def _delete(self) -> tuple[int, Change]:
-        """WHERE says whose rows they are."""
-        number = self.execute(self.compiler, ROW_COUNT) or 0
-        return number, Change(
-            {c: sums_of([said.owner], [-number * (said.value or 0)]) for c, said in self.said.items()}
-        )
+    before: Contribution
+    after: Contribution
+    moves: bool
 
-    def _delete_returning(self) -> tuple[int, Change]:
-        """RETURNING says what each row, or on PostgreSQL each owner, has added to the counts."""
-        grouped = self.connection.vendor == "postgresql" and max_rows(self.query) == inf
-        number, rows = self.execute_returning("DELETE FROM", grouped)
-        if rows is None:
-            return number, Change({}, self.counters)
-        first = 0 if grouped else len(self.model._meta.pk_fields)
-        return number, Change(difference(self.counters, [row[first:] for row in rows]))
+    @property
+    def is_none(self) -> bool:
+        """Whether all counts stay as they are."""
+        value = self.before.value
+        return value is not None and value == self.after.value and not (self.moves and value)
 
-    def _look_and_delete(self) -> tuple[int, Change]:
-        """Lock the rows, and see whose they are and whether they count."""
+    @property
+    def names_owner_after(self) -> bool:
+        """Whether it says whose the rows become, given whose they were."""
+        return self.after.names_owner or not self.moves
+
+    @property
+    def owner_keys(self) -> list[str]:
+        """The owners whose counts may change, as far as it says."""
+        return list(dict.fromkeys(self.before.owner_keys + self.after.owner_keys))
+
+    def deltas(self, before: Sums) -> dict[str, Delta]:
+        """Return the deltas, given the rows before, if it says what becomes of a row."""
+        deltas: dict[Any, int] = dict.fromkeys(before, 0)
+        for owner_key, (total, number) in before.items():
+            owner_after = self.after.owner if self.moves else owner_key
+            deltas[owner_key] -= total
+            deltas[owner_after] = deltas.get(owner_after, 0) + number * (self.after.value or 0)
+        return {owner_key: delta for owner_key, delta in deltas.items() if owner_key is not None and delta}
+
+
+class UpdateOrDelete:
+    """An UPDATE or DELETE of the rows that a query selects. For the arguments, see ``insert``."""
+
+    def __init__(
+        self,
+        counters: tuple[Declaration, ...],
+        compiler: Any,
+        execute: Callable[..., Any],
+        is_stock: bool,
+        result_type: Any = None,
+    ):
+        self.compiler, self.is_stock, self._execute_by = compiler, is_stock, execute
+        self.query, self.connection = compiler.query, compiler.connection
+        self.model = self.query.model  # perhaps another one of the counted table, as at the time of a migration
+        self.is_delete = isinstance(compiler, SQLDeleteCompiler)
+        self.fields = result_type if isinstance(result_type, list | tuple) else None  # of save(), since Django 6.0
+        self.names = {field.attname for field, *_ in getattr(self.query, "values", ())}
+        self.effects = {c: effect for c in counters if not (effect := self._effect(c)).is_none}
+        self.counters = tuple(self.effects)
+
+    def _effect(self, counter: Declaration) -> Effect:
+        query, after = self.query, Contribution(None, 0)
+        says = self.is_stock and is_plain(query) and not selects_first(query)
+        facts = facts_of_where(query.where) if says else {}
+        before = contribution(counter, facts, self.connection) if self.is_stock else SAYS_NOTHING
+        if self.is_delete:
+            return Effect(before, after, moves=False)
+        after = contribution(counter, facts_after(facts, query.values), self.connection)
+        return Effect(before, after if self.is_stock else SAYS_NOTHING, counter.moves(self.names))
+
+    def run(self) -> Any:
+        """Execute it, and return the number of rows, or the fields that are asked for."""
+        effects, write = self.effects.values(), Ledger.on(self.connection).write
+        if not effects:
+            return self._execute()[0]
+        if all(effect.before.names_owner and effect.after.names_owner for effect in effects):
+            return write({c: effect.owner_keys for c, effect in self.effects.items()}, self._trust)
+        # What it returns are deleted rows, or rows after an UPDATE.
+        returns = self.is_delete or not (self.fields or any(effect.moves for effect in effects))
+        if keys_listed(self.query) and any(effect.before.value is None for effect in effects):
+            returns = returns and self.is_delete  # few rows: better look, and know the deltas
+        if self.connection.vendor == "postgresql" and self.is_stock and returns:
+            return write(None, self._return)
+        return write(None, self._look)
+
+    def _execute(self) -> tuple[Any, int]:
+        """Execute it, and return its result, and the number of rows."""
+        if self.fields:
+            result = self._execute_by(self.compiler, self.fields)
+            return result, len(result or ())
+        number = self._execute_by(self.compiler, ROW_COUNT) or 0
+        return number, number
+
+    def _trust(self) -> tuple[Any, Change]:
+        """WHERE and SET say whose rows they are."""
+        result, number = self._execute()
+        deltas: Deltas = {}
+        for counter, effect in self.effects.items() if number else ():
+            before, after, _ = effect
+            deltas[counter] = doubts_of(effect.owner_keys)
+            if before.is_known and after.is_known:
+                deltas[counter] = effect.deltas({before.owner: (number * (before.value or 0), number)})
+        return result, Change(deltas)
+
+    def _return(self) -> tuple[int, Change]:
+        """PostgreSQL returns whose rows they are."""
+        ours, rows = columns_of(self.counters, self.connection.alias, self.model), list[Row]()
+
+        def append_returning(execute: Any, sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
+            if f"{'DELETE FROM' if self.is_delete else 'UPDATE'} {ours.table}" not in sql:  # of the table of a parent
+                return execute(sql, params, many, context)
+            sql, params = f"{sql}\nRETURNING {ours.sql}", (*(params or ()), *ours.params)
+            result = execute(sql, params, many, context)
+            rows.extend(context["cursor"].fetchall())
+            return result
+
+        with self.connection.execute_wrapper(append_returning):
+            result, number = self._execute()
+        if len(rows) != number:  # other code has changed the statement, too
+            return result, Change({}, self.counters)
+        deltas: Deltas = {}
+        for counter, sums in sums_of(self.counters, convert(rows, ours.fields[ours.number_of_keys :], self.compiler)):
+            value = self.effects[counter].before.value
+            if self.is_delete:
+                deltas[counter] = {o: -total for o, (total, _) in sums.items() if o is not None}
+            elif value is not None:
+                deltas[counter] = {o: total - number * value for o, (total, number) in sums.items() if o is not None}
+            else:
+                deltas[counter] = doubts_of(sums)
+        return result, Change(deltas)
+
+    def _look(self) -> tuple[Any, Change]:
+        """Lock the rows, and see whose they are and whether they count. If the statement doesn't say whose they become,
+        look afterwards, too."""
         found = lock_rows(self.query, self.connection, self.counters)
-        keeps = keeps_to(found, self.query, self.connection, self.is_stock)
-        number = self.execute(self.compiler, ROW_COUNT) or 0
-        if keeps and number == len(found) and self.is_stock:
-            return number, Change(difference(self.counters, found.values()))
-        deltas: Deltas = {
-            c: doubts_of(owner_keys) for c, owner_keys, _ in owners_of(self.counters, list(found.values()))
-        }
-        for counter, said in self.said.items():
-            deltas[counter] |= doubts_of(said.owner_keys)
-        are_found = keeps and number <= len(found)
-        return number, Change(deltas, [] if are_found else [c for c, said in self.said.items() if not said.names_owner])
+        is_kept = keep_to(found, self.query, self.connection, self.is_stock)
+        result, number = self._execute()
+        if not number:
+            return result, Change()
+        are_found = is_kept and number <= len(found)  # nobody else changes locked rows
+        is_exact = are_found and number == len(found) and self.is_stock
+        after: Rows = {}
+        keys = {field.attname for field in self.model._meta.pk_fields}
+        if are_found and not keys & self.names and not all(e.names_owner_after for e in self.effects.values()):
+            after = rows_by_key(self.model, self.connection, list(found), self.counters)
+        deltas: Deltas = {}
+        everyone_of = []
+        owners_after = dict(sums_of(self.counters, after.values()))
+        for counter, sums in sums_of(self.counters, found.values()):
+            effect = self.effects[counter]
+            if is_exact and effect.after.value is not None and effect.names_owner_after:
+                deltas[counter] = effect.deltas(sums)
+                continue
+            deltas[counter] = doubts_of([*sums, *owners_after[counter], *effect.after.owner_keys])
+            if not are_found or not (after or effect.names_owner_after):
+                everyone_of.append(counter)
+        return result, Change(deltas, everyone_of)

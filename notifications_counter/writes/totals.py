@@ -1,21 +1,14 @@
-"""Doubts owners whose stored totals something other than the flusher has written: a fixture, a shell, an admin.
-
-Saving or deleting an instance sends ``post_save`` or ``post_delete``. The door sees the statements that send no signal:
-``update()``, ``bulk_create()`` and raw deletions.
-"""
+"""Doubts owners whose stored totals something other than the flusher has written: a fixture, a shell, an admin."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain
 from typing import Any
 
-from django.db.models import Model
-from django.db.models.signals import post_delete, post_save
-
-from ..declaration import Declaration, counters_of_table, declarations
+from ..declaration import Declaration
 from ..internals import InsertQuery, UpdateQuery
 from .ledger import Ledger
 from .rows import rows_of
@@ -37,18 +30,21 @@ def maintained() -> Iterator[None]:
 def write_totals(counters: tuple[Declaration, ...], compiler: Any, execute: Callable[[], Any]) -> Any:
     """Execute a statement of the ORM that writes totals of these counters, and put the owners in doubt."""
     query, connection = compiler.query, compiler.connection
-    using = connection.alias
     if isinstance(query, UpdateQuery):
         names = {field.name for field, *_ in query.values}  # type: ignore[attr-defined]
         counters = tuple(c for c in counters if names & {c.field, *(f.name for f in c.total_fields)})
-    counters = tuple(c for c in counters if c.db == using)  # a counter belongs to one database
+    counters = tuple(c for c in counters if c.db == connection.alias)  # a counter belongs to one database
     if not counters or _maintained.get():
         return execute()
 
     def execute_and_doubt() -> tuple[Any, Change]:
-        written = {counter: _owners(counter, query, using) for counter in counters}
-        everyone_of = [counter for counter, keys in written.items() if any(map(_is_expression, chain(*keys)))]
-        deltas = {counter: _unknown(counter, keys) for counter, keys in written.items() if counter not in everyone_of}
+        written = {counter: _owners(counter, query, connection.alias) for counter in counters}
+        everyone_of = [
+            counter
+            for counter, keys in written.items()
+            if any(hasattr(value, "resolve_expression") for value in chain(*keys))
+        ]
+        deltas = {counter: _doubts(counter, keys) for counter, keys in written.items() if counter not in everyone_of}
         return execute(), Change(deltas, everyone_of)
 
     return Ledger.on(connection).write(None, execute_and_doubt)
@@ -56,7 +52,7 @@ def write_totals(counters: tuple[Declaration, ...], compiler: Any, execute: Call
 
 def _owners(counter: Declaration, query: Any, using: str) -> list[tuple[Any, ...]]:
     """Return the owner columns of the totals that a statement writes, before and after it."""
-    names = _names(counter)
+    names = [field.attname for field in counter.total_fields] if counter.has_several_columns else ["pk"]
     if isinstance(query, InsertQuery):
         return [tuple(getattr(instance, name) for name in names) for instance in query.objs]
     before = list(rows_of(query, using).select_for_update().values_list(*names))
@@ -66,32 +62,7 @@ def _owners(counter: Declaration, query: Any, using: str) -> list[tuple[Any, ...
     return before + [tuple(new.get(name, value) for name, value in zip(names, key, strict=True)) for key in before]
 
 
-def _names(counter: Declaration) -> list[str]:
-    return [field.attname for field in counter.total_fields] if counter.has_several_columns else ["pk"]
-
-
-def listen() -> None:
-    """Connect a receiver to the totals of all declared counters."""
-    for counter in declarations():
-        with suppress(LookupError):  # a system check reports it
-            for signal in (post_save, post_delete):
-                signal.connect(_written, sender=counter.totals, dispatch_uid="notifications_counter")
-
-
-def _written(sender: type[Model], instance: Model, using: str, **_: Any) -> None:
-    """Doubt the owner of a total that was saved, also by ``loaddata``, or deleted."""
-    tables = counters_of_table(sender._meta.db_table)
-    for counter in tables.totals if tables else ():
-        if counter.db == using and not _maintained.get():
-            keys = [tuple(getattr(instance, name) for name in _names(counter))]
-            Ledger.of(using).collect(Change({counter: _unknown(counter, keys)}))
-
-
-def _is_expression(value: Any) -> bool:
-    return hasattr(value, "resolve_expression")
-
-
-def _unknown(counter: Declaration, keys: list[tuple[Any, ...]]) -> dict[str, None]:
+def _doubts(counter: Declaration, keys: list[tuple[Any, ...]]) -> dict[str, None]:
     owners = ([getattr(value, "pk", value) for value in key] for key in keys)
     owner_keys = (counter.encode(owner if counter.has_several_columns else owner[0]) for owner in owners)
     return dict.fromkeys(owner_key for owner_key in owner_keys if owner_key is not None)

@@ -34,9 +34,8 @@ from notifications_counter.declaration.owners import target_of
 from notifications_counter.models.fields import is_converted_by_django
 from notifications_counter.writes import door
 from notifications_counter.writes.ledger import Ledger
-from notifications_counter.writes.statements import Delete
+from notifications_counter.writes.statements import UpdateOrDelete
 from notifications_counter.writes.transaction import Change
-from notifications_counter.writes.update import Update
 
 from .shim import Result, report
 
@@ -219,17 +218,18 @@ def compare(counters: tuple[Declaration, ...], kind: type, compiler: Any, *args:
 def plant_bugs() -> None:
     """Lose a delta of an UPDATE that gives rows to other owners, and count deleted rows twice."""
 
-    def wrong(kind: type, deltas: Mapping[str, Any]) -> Mapping[str, Any]:
-        if kind is Update:
+    def wrong(statement: UpdateOrDelete, deltas: Mapping[str, Any]) -> Mapping[str, Any]:
+        if not statement.is_delete:
             return dict(list(deltas.items())[1:] if len(deltas) > 1 else deltas)
-        return {owner_key: delta and 2 * delta for owner_key, delta in deltas.items()} if kind is Delete else deltas
+        return {owner_key: delta and 2 * delta for owner_key, delta in deltas.items()}
 
     def erring(write: Callable[..., Any]) -> Callable[..., Any]:
         def write_wrongly(ledger: Ledger, owners: Any, statement: Any) -> Any:
             def execute() -> tuple[Any, Change]:
                 result, change = statement()
-                kind = type(getattr(statement, "__self__", None))
-                return result, change._replace(deltas={c: wrong(kind, deltas) for c, deltas in change.deltas.items()})
+                if kind := getattr(statement, "__self__", None):
+                    change = change._replace(deltas={c: wrong(kind, deltas) for c, deltas in change.deltas.items()})
+                return result, change
 
             return write(ledger, owners, execute)
 

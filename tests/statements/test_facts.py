@@ -71,7 +71,6 @@ BY_NAME = Subquery(Agent.objects.filter(name="ben").values("pk")[:1])
 DECIDED: dict[str, Update] = {
     "equality": change(MINE, SECOND, closed=True),
     "other types": change(Q(agent=str(ANN), queue=str(DESK).upper(), closed=0, priority="2"), closed=1),
-    "as an expression": change(MINE, SECOND, closed=Value(True), due=Value(None)),
     "is null": change(HERS, FIRST, Q(due=None), due=DAY),
     "not null": change(HERS, FIRST, Q(due__isnull=False), due=None),
     "not null by negation": change(HERS, FIRST, ~Q(due=None), due=None),
@@ -139,6 +138,7 @@ UNDECIDED: dict[str, Update] = {
     "the owner alone": change(MINE, closed=True),
     "the state alone": change(SECOND, closed=True),
     "SET of a column": change(MINE, SECOND, closed=F("hot")),
+    "SET of a value": change(MINE, SECOND, closed=Value(True), due=Value(None)),
     "SET of a condition": change(MINE, SECOND, closed=Q(hot=True)),
     "SET of a case": change(MINE, SECOND, closed=Case(When(hot=True, then=True), default=False)),
     "SET of a sum": change(MINE, FIRST, ~Q(due=None), priority=F("priority") + 1),
@@ -180,7 +180,7 @@ def test_rows_are_asked_where_not_all_is_said(fresh, owners):
 OF_A_SUM: dict[str, Update] = {
     "equality": change(Q(weight=7), weight=-2),
     "as they were": change(Q(weight=7), weight=7),
-    "other types": change(Q(weight="7"), weight=Value(3)),
+    "other types": change(Q(weight="7"), weight=3),
     "the owner": change(Q(weight=7), agent=BEN),
     "nothing added": change(Q(weight=0), weight=9),
     "nothing left": change(Q(weight=7), weight=0),
