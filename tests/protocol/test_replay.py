@@ -211,7 +211,7 @@ class Replay:
         self.trouble = self.move.label if self.move.label in ("not delivered", "reply lost") else ""
         faults = self.models[me].faults
         place = {"old keys": {"SHARDS": 2}, "elsewhere": {"KEY_PREFIX": "another"}}
-        with entries(**place[min(faults)]) if faults & place.keys() else nullcontext():
+        with entries(**place[min(away)]) if (away := faults & place.keys()) else nullcontext():
             for buffer in self.counters[self.models[me].declared].buffers:  # an old one has started before the first
                 buffer.is_known = "old keys" not in faults and shards.shard_row(votes, 0).get().mark != ""
             if "silent" not in faults:
