@@ -22,7 +22,7 @@ import servers
 from notifications_counter import tasks
 from notifications_counter.buffer.client import client_of
 from notifications_counter.counters import all_counters, unread, unseen
-from notifications_counter.models import Notification, RecountRequest, UserNotificationsCount
+from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.monitoring.status import read_counter, read_status
 from notifications_counter.upkeep.history import history
 from notifications_counter.upkeep.shards import shard_rows
@@ -162,14 +162,10 @@ def test_check_says_a_sentence_for_each_thing_that_is_wrong(few_healed):
     waiting_since(1000)
     out, error = check()
     assert out == ""
-    sentences = [
-        r"unread: The oldest change has waited for 16 min, more than 5 min: is flush_counters running, with the "
-        r"current code\?",
-        r"unread: 11 intents have been in flight for longer than HEAL_AFTER \(60 s\)\. .*",
-        r"unread: The count of 1 owner could not be stored\. The log says why\. It is tried again once a day\.",
-    ]
-    for line, sentence in zip(error.splitlines(), sentences, strict=True):
-        assert re.fullmatch(sentence, line)
+    words = ("waited for 16 min, more than 5 min", "11 intents have been in flight", "1 owner could not be stored")
+    for line, part in zip(error.splitlines(), words, strict=True):
+        assert line.startswith("unread: ")
+        assert part in line
 
 
 @pytest.mark.parametrize("wait", [waiting_since, requested_since])
@@ -181,16 +177,12 @@ def test_check_fails_when_something_waits_for_too_long(few_healed, wait):
 
 def test_check_says_once_what_all_counters_wait_for():
     names = ", ".join(counter.name for counter in all_counters())
-    sentence = (
-        f"{names}: Redis is new, or has lost data. Until flush_counters runs, reads count rows, and if Redis came back "
-        "with older data, counts can be wrong. Is flush_counters running, with the same CACHES, "
-        "CACHE_ALIAS, KEY_PREFIX and SHARDS?"
-    )
-    assert check()[1].startswith(f"{names}: The counter is new, or its declaration has changed. Rows are counted for ")
+    assert check()[1].startswith(f"{names}: The counter is new, or its declaration has changed.")
     for counter in all_counters():
         counter.heal()
     client_of("default").redis.delete(*(counter.buffers[0].keys.state for counter in all_counters()))
-    assert check()[1] == sentence
+    assert check()[1].startswith(f"{names}: Redis is new, or has lost data.")
+    assert len(check()[1].splitlines()) == 1
 
 
 def failing_flush(patch, error: Exception) -> None:
@@ -226,25 +218,6 @@ def test_check_tells_of_the_last_failure_of_a_counter(few_healed, health, alice,
     flush()
     assert check()[1] == ""
     assert read_counter(unread).last_run < 60
-
-
-def test_another_process_sees_that_the_flusher_failed(few_healed, alice, child_environment):
-    def run() -> int:
-        command = [sys.executable, "-m", "django", "flush_counters"]
-        return subprocess.run(command, env=child_environment, capture_output=True).returncode
-
-    table = UserNotificationsCount._meta.db_table
-    Notification.objects.create(user=alice, title="x")
-    with connection.cursor() as cursor:
-        cursor.execute(f"ALTER TABLE {table} RENAME TO hidden")
-        try:
-            assert run() == 1
-            assert kinds() == ["failed"]
-            assert table in read_counter(unread).failure
-        finally:
-            cursor.execute(f"ALTER TABLE hidden RENAME TO {table}")
-    assert run() == 0
-    assert kinds() == []
 
 
 def test_check_writes_json(few_healed):
@@ -303,12 +276,6 @@ def test_a_wrong_count_is_a_warning_for_a_day(few_healed, health, hours):
     assert seen["ok"]
     assert [(w["counter"], w["kind"]) for w in seen["warnings"]] == [("unread", "mismatched")] * is_shown
     assert health()[0] == 200
-
-
-@pytest.mark.parametrize("option", ["--json", "--max-age=5"])
-def test_options_that_are_for_check(option):
-    with pytest.raises(CommandError, match=f"{option.split('=')[0]} can be used only with --check"):
-        call_command("flush_counters", option)
 
 
 # ------------------------------------------------------------------------------------------------------- health check
@@ -482,10 +449,3 @@ def test_a_walk_at_full_speed_says_how_far_it_has_come(healed, make_user, monkey
     assert counter.recovered_to
     unread.heal()
     assert read_counter(unread).recovery == ""
-
-
-@pytest.mark.once
-def test_requests_that_are_counted(healed, monkeypatch):
-    monkeypatch.setattr("notifications_counter.monitoring.status.MOST_REQUESTS", 2)
-    RecountRequest.objects.bulk_create(RecountRequest(counter="unread", owner=str(n)) for n in range(3))
-    assert read_counter(unread).waiting == 2
