@@ -29,4 +29,3 @@ CACHALOT_ADDITIONAL_SUPPORTED_DATABASES = {"psqlextra.backend"}
 if CACHALOT:
     INSTALLED_APPS.insert(0 if CACHALOT == "first" else len(INSTALLED_APPS), "cachalot")
 MIGRATION_MODULES = {"accounts": None}  # like tests.other_packages, whose tables refer to it
-ROOT_URLCONF = "tests.other_packages.urls"
