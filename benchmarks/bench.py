@@ -11,15 +11,17 @@ import multiprocessing
 import os
 import platform
 import re
+import sqlite3
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import django
@@ -43,32 +45,46 @@ relays: list[int] = []
 """The processes that relay to them."""
 
 
-@contextmanager
-def servers_for(
-    database: str, redis: str | None = None, is_managed: bool = False, latency: float = 0
-) -> Iterator[None]:
-    """Run a fresh database and Redis, each ``latency`` milliseconds away, and set up Django to use both. Commits are
-    durable."""
+class Stage(NamedTuple):
+    """A database and a Redis, each ``latency`` milliseconds away. None: Redis, or Valkey if only that is installed."""
 
-    def port(server: servers.Server) -> int:
-        return stack.enter_context(distant(server, latency)) if latency else server.port
+    database: str
+    redis: str | None = None
+    latency: float = 0
+    answers_all: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.database}, {self.redis or 'redis or valkey'}{self.where}"
+
+    @property
+    def where(self) -> str:
+        return f", each {self.latency:g} ms away" if self.latency else ""
+
+
+@contextmanager
+def servers_for(stage: Stage) -> Iterator[str]:
+    """Run a fresh database and Redis, set up Django to use both, and yield their versions. Commits are durable."""
+
+    def port(server: servers.Server) -> str:
+        running.append(server)
+        return str(stack.enter_context(distant(server, stage.latency)) if stage.latency else server.port)
 
     with ExitStack() as stack:
-        os.environ["BENCHMARK_DATABASE"] = database
-        if database == "sqlite":
+        os.environ["BENCHMARK_DATABASE"], versions = stage.database, []
+        if stage.database == "sqlite":
             directory = stack.enter_context(servers.temporary_directory())
             os.environ["BENCHMARK_DATABASE_NAME"] = str(directory / "benchmarks.sqlite3")
+            versions.append(f"SQLite {sqlite3.sqlite_version}")
         else:
-            server = stack.enter_context(getattr(servers, database)(*DURABLE[database]))
-            running.append(server)
-            os.environ["BENCHMARK_DATABASE_PORT"] = str(port(server))
-            if database == "mariadb":
+            server = stack.enter_context(getattr(servers, stage.database)(*DURABLE[stage.database]))
+            os.environ["BENCHMARK_DATABASE_PORT"] = port(server)
+            if stage.database == "mariadb":
                 import pymysql
 
                 with pymysql.connect(host=servers.HOST, port=server.port, user="root") as connection:
                     connection.cursor().execute("CREATE DATABASE benchmarks CHARACTER SET utf8mb4")
-        running.append(stack.enter_context(servers.redis(kind=redis, is_managed=is_managed)))
-        os.environ["BENCHMARK_REDIS_URL"] = f"redis://{servers.HOST}:{port(running[-1])}/0"
+        redis = stack.enter_context(servers.redis(kind=stage.redis))
+        os.environ["BENCHMARK_REDIS_URL"] = f"redis://{servers.HOST}:{port(redis)}/0"
         os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.settings"
         django.setup()
 
@@ -78,7 +94,7 @@ def servers_for(
         stack.callback(connections.close_all)
         call_command("migrate", verbosity=0)
         call_command("migrate", run_syncdb=True, verbosity=0)  # models without migrations
-        yield
+        yield ", ".join([*versions, *(f"{server.name} {server.version}" for server in running)]) + stage.where
 
 
 @contextmanager
@@ -175,17 +191,28 @@ def race(
             for name, contestant in order if number % 2 else order[::-1]:
                 do, count = contestant if isinstance(contestant, tuple) else (contestant, units)
                 prepare()
-                started = perf_counter()
-                do()
+                took = timed(do)
                 if number:
-                    found.rounds[name].append((perf_counter() - started) / count)
+                    found.rounds[name].append(took / count)
     if about:
         say(f"{about}: " + ", ".join(f"{name} {time(found.median(name))}" for name in contestants))
     return found
 
 
+def timed(do: Do) -> float:
+    """Return for how many seconds this runs."""
+    started = perf_counter()
+    do()
+    return perf_counter() - started
+
+
 def p99(taken: Sequence[float]) -> float:
     return quantiles(taken, n=100)[98] if len(taken) > 1 else taken[0]
+
+
+def both(taken: Sequence[float]) -> str:
+    """Return the median and the 99th percentile."""
+    return f"{time(median(taken))}, {time(p99(taken))}"
 
 
 def say(text: str) -> None:
@@ -194,15 +221,16 @@ def say(text: str) -> None:
 
 
 # ------------------------------------------------------------------------ showing
+@dataclass
 class Report:
-    """The results of a stage: blocks of the page, plots, the races that the page begins with, and lines for the tables
-    of all stages."""
+    """The results of a stage."""
 
-    def __init__(self) -> None:
-        self.blocks: dict[str, str] = {}
-        self.files: dict[str, str] = {}
-        self.short: dict[str, Race] = {}
-        self.lines: dict[str, dict[str, str]] = {}  # question, contestant: cell
+    blocks: dict[str, str] = field(default_factory=dict)  # of the pages
+    files: dict[str, str] = field(default_factory=dict)  # plots
+    short: dict[str, Race] = field(default_factory=dict)  # with which the page begins
+    lines: dict[str, dict[str, str]] = field(default_factory=dict)  # for the tables of all stages; by contestant
+    failed: list[str] = field(default_factory=list)
+    versions: str = ""
 
     def answer(self, names: Sequence[str]) -> str:
         """Return a table of the races at the top of the page against these contestants, a race in each line."""
@@ -248,27 +276,9 @@ def machine() -> str:
         for _ in range(100):
             file.write(bytes(8192))
             file.flush()
-            started = perf_counter()
-            os.fsync(file.fileno())
-            took.append(perf_counter() - started)
+            took.append(timed(partial(os.fsync, file.fileno())))
     cpu = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     load = f"load {os.getloadavg()[0]:.1f} when it began; an `fsync` takes {time(median(took))}"
     versions = ", ".join(f"{package} {version(package)}" for package in PACKAGES)
     name = cpu[1] if cpu else platform.machine()
     return f"- {name}, {os.cpu_count()} cores, {load}\n- Python {platform.python_version()}, {versions}"
-
-
-def stage_versions() -> str:
-    """Return the names and versions of this stage's servers."""
-    from django.db import connection
-    from django_redis import get_redis_connection
-
-    redis = get_redis_connection("default").info("server")
-    valkey = redis.get("valkey_version")
-    version = connection.get_database_version()
-    if connection.vendor == "sqlite":
-        import sqlite3
-
-        version = sqlite3.sqlite_version_info
-    name = "MariaDB" if connection.vendor == "mysql" else connection.display_name
-    return f"{name} {'.'.join(map(str, version))}, {'Valkey' if valkey else 'Redis'} {valkey or redis['redis_version']}"

@@ -10,10 +10,8 @@ import asyncio
 import re
 import resource
 import socket
-import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
@@ -23,20 +21,24 @@ from django.test import Client
 import servers
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
+from servers.server import serving
 
 from . import bench
 from .bench import Report, p99, size, table
 from .rivals import empty, redis
 
+ROOT = Path(__file__).resolve().parent.parent
 FIRST = 20  # streams that are opened before memory is measured, so that modules are loaded
-UVICORN = "uvicorn --factory django.core.asgi:get_asgi_application --lifespan off --log-level error --host"
+UVICORN = (
+    f"uvicorn --app-dir {ROOT} --factory django.core.asgi:get_asgi_application --lifespan off --log-level error --host"
+)
 
 
 def streams(report: Report, quick: bool) -> str:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     empty()
-    number, port = 100 if quick else 1_000, servers.free_port()
+    number = 100 if quick else 1_000
     model = get_user_model()
     cookies = {}
     for user in model.objects.bulk_create(model(username=f"user{n}", password="!") for n in range(FIRST + number)):
@@ -44,31 +46,20 @@ def streams(report: Report, quick: bool) -> str:
         client.force_login(user)
         cookies[user.pk] = client.cookies["sessionid"].value
     unread.heal(seconds=600)
-    command = [sys.executable, "-m", *UVICORN.split(), servers.HOST, "--port", str(port)]
-    process = subprocess.Popen(servers.dies_with_parent(command))
-    try:
-        while True:
-            with suppress(ConnectionRefusedError), socket.create_connection((servers.HOST, port)):
-                break
-            assert process.poll() is None, "the server did not start"
-            time.sleep(0.1)
-        return table(["streams", ""], asyncio.run(_measure(process.pid, port, cookies, number // 2)))
-    finally:
-        process.kill()
-        process.wait()
+    with serving("Uvicorn", lambda port: socket.create_connection((servers.HOST, port)).close()) as server:
+        server.start(sys.executable, "-m", *UVICORN.split(), servers.HOST, "--port", str(server.port))
+        return table(["streams", ""], asyncio.run(_measure(server, cookies, number // 2)))
 
 
-async def _measure(pid: int, port: int, cookies: dict[int, str], changes: int) -> list[list[str]]:
+async def _measure(server: servers.Server, cookies: dict[int, str], changes: int) -> list[list[str]]:
     counts: dict[int, int] = {}
     at: dict[int, float] = {}
     events = asyncio.Condition()
 
     async def read(user: int) -> None:
-        reader, writer = await asyncio.open_connection(servers.HOST, port)
-        head = (
-            f"GET /notifications/counts/stream/ HTTP/1.1\r\nHost: {servers.HOST}\r\nCookie: sessionid={cookies[user]}"
-        )
-        writer.write(f"{head}\r\n\r\n".encode())
+        reader, writer = await asyncio.open_connection(servers.HOST, server.port)
+        head = f"GET /counts/stream/ HTTP/1.1\r\nHost: {servers.HOST}\r\nCookie: sessionid="
+        writer.write(f"{head}{cookies[user]}\r\n\r\n".encode())
         while line := await reader.readline():
             if found := re.match(rb'data: {"unread": (\d+)}', line):
                 async with events:
@@ -81,7 +72,7 @@ async def _measure(pid: int, port: int, cookies: dict[int, str], changes: int) -
             await events.wait_for(lambda: counts.get(user, -1) >= count)
 
     def resident() -> int:
-        return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1])  # type: ignore[index]
+        return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{server.process.pid}/status").read_text())[1])  # type: ignore[index]
 
     def create(user: int) -> tuple[float, float]:
         started = time.perf_counter()

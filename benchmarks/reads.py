@@ -17,23 +17,9 @@ from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 
 from . import plots
-from .bench import LIMIT, OURS, Report, matrix, number, p99, race, say, size, table, time
+from .bench import LIMIT, OURS, Report, matrix, number, p99, race, say, size, table, time, timed
 from .crew import at_once
-from .rivals import (
-    CappedCount,
-    CounterRow,
-    CountSql,
-    CountStar,
-    Deltas,
-    Ours,
-    Recipe,
-    Rival,
-    RowSql,
-    agree,
-    fill,
-    quoted,
-    redis,
-)
+from .rivals import CounterRow, CountSql, CountStar, Ours, Rival, RowSql, agree, fill, quoted, readers, redis
 
 GET = f"{LIMIT}a bare `GET`"
 MGET = f"{LIMIT}`MGET` on a bare connection"  # our read without our code
@@ -58,7 +44,7 @@ def badge(report: Report, quick: bool) -> str:
     """Measure by the unread rows of the user."""
     sizes = (0, 10, 1_000, 10_000 if quick else 100_000)
     fill(len(sizes), 0, [])
-    rivals = [Ours(), CountStar(), CountSql(), CappedCount(), CounterRow(), RowSql(), Deltas(), Recipe()]
+    rivals = readers()
     for user, each in enumerate(sizes, 1):
         for rival in rivals:
             rival.fill(1, each, first=user)
@@ -143,21 +129,20 @@ def hot_owner(report: Report, quick: bool) -> str:
         stop = context.Event()
         writer = context.Process(target=_write, args=(user, rate, stop), daemon=True)
         writer.start()
-        taken: dict[str, list[float]] = {OURS: [], "`COUNT(*)`": []}
-        end = perf_counter() + (2 if quick else 10)
+
+        def look(read: Callable[[int], int], user: int = user, each: int = each) -> None:
+            assert each - 1 <= read(user) <= each
+
+        taken, end = [], perf_counter() + (2 if quick else 10)
         while perf_counter() < end:
-            for name, read in zip(taken, (ours.read, rows.read), strict=True):
-                began = perf_counter()
-                found = read(user)
-                taken[name].append(perf_counter() - began)
-                assert each - 1 <= found <= each, (found, each)
+            taken.append([timed(partial(look, read)) for read in (ours.read, rows.read)])
             sleep(0.001)
         stop.set()
         writer.join()
         assert not writer.exitcode
         cells = []
         for figure in (mean, p99):
-            mine, theirs = map(figure, taken.values())
+            mine, theirs = map(figure, zip(*taken, strict=True))
             cells.append(f"{time(mine)}, {number(theirs / mine)}×")
         lines.append([f"{size(each)} rows, {rate} a second", *cells])
         say(": ".join(lines[-1]))

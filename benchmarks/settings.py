@@ -1,6 +1,5 @@
 """Settings of the benchmarks, which set the environment variables after they have started the servers."""
 
-import json
 import os
 from typing import Any
 
@@ -29,7 +28,9 @@ if os.environ["BENCHMARK_DATABASE"] == "mariadb":
 CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": os.environ["BENCHMARK_REDIS_URL"]}}
 
 INSTALLED_APPS = [
-    *os.environ.get("BENCHMARK_APPS", "notifications_counter notifications_counter.inbox benchmarks").split(),
+    "notifications_counter",
+    "notifications_counter.inbox",
+    "benchmarks",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -42,13 +43,10 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
 ]
 
-ROOT_URLCONF = "benchmarks.urls"
+ROOT_URLCONF = "notifications_counter.inbox.urls"
 ALLOWED_HOSTS = ["127.0.0.1"]
 
-NOTIFICATIONS_COUNTER = {
-    "DEPLOY_SECONDS": 0,  # no other release runs
-    **json.loads(os.environ.get("BENCHMARK_OPTIONS", "{}")),
-}
+NOTIFICATIONS_COUNTER = {"DEPLOY_SECONDS": 0}  # no other release runs
 
 LOGGING = {"version": 1, "loggers": {"notifications_counter": {"level": "ERROR"}}}  # recoveries are intended
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import count, cycle
-from statistics import median
 from time import perf_counter, sleep
 from typing import Any
 
@@ -22,8 +21,8 @@ from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from servers.relay import Relay
 
-from .bench import LIMIT, OURS, Report, matrix, p99, race, running, say, size, table, time
-from .rivals import CounterRow, CountStar, Ours, fill, quoted, redis, sql, touch
+from .bench import OURS, Report, both, running, say, size, table, time, timed
+from .rivals import CountStar, Ours, fill, redis, touch
 
 MEMORY = """
 import re, django
@@ -32,36 +31,6 @@ from notifications_counter.counters import unread
 print(unread.flush().owners, re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 """
 """Flushes in a process of its own, and prints the number of users and the peak memory in KiB."""
-
-
-def flush(report: Report, quick: bool) -> str:
-    """Measure by the number of pending users, each with a new row."""
-    sizes = (1_000, 10_000) if quick else (1_000, 10_000, 100_000, 1_000_000)
-    plain, races, peaks = CounterRow(), {}, []
-    for number in sizes:
-        fill(number, 1, [Ours(), plain])
-
-        def prepare(number: int = number) -> None:
-            unread.flush()
-            touch(number)
-
-        def ours(number: int = number) -> None:
-            assert unread.flush().owners == number
-
-        update = f"UPDATE {quoted(plain.totals)} SET unread_count = unread_count + 1"
-        does: dict[str, Any] = {OURS: ours, f"{LIMIT}one `UPDATE` of all rows": partial(sql, update)}
-        large = number > 10_000
-        about = f"flush of {size(number)}"
-        races[number] = race(
-            does, rounds=1 if large else 4, warm=not large, units=number, prepare=prepare, pin=False, about=about
-        )
-        prepare()
-        command = [sys.executable, "-c", MEMORY]
-        flushed, peak = map(int, subprocess.check_output(command, text=True, env=os.environ).split())
-        assert (flushed, unread.recount(dry_run=True).wrong) == (number, 0)
-        peaks.append(f"{peak / 1024:.0f} MiB")
-    text = matrix(races, "for each user, users:", size)
-    return f"{text}\n\n{table(['users', *map(size, sizes)], [['peak memory of the process', *peaks]])}"
 
 
 def memory(report: Report, quick: bool) -> str:
@@ -94,6 +63,12 @@ def memory(report: Report, quick: bool) -> str:
         after: Any = redis.info("cpu")
         seconds = sum(after[part] - before[part] for part in ("used_cpu_user", "used_cpu_sys"))
         cells.append([f"time for {name}", time(seconds / times), ""])
+    unread.flush()
+    touch(number)
+    command = [sys.executable, "-c", MEMORY]
+    flushed, peak = map(int, subprocess.check_output(command, text=True, env=os.environ).split())
+    assert (flushed, unread.recount(dry_run=True).wrong) == (number, 0)
+    cells.append(["peak memory of the process that flushes them", f"{peak / 1024:.0f} MiB", ""])
     return table([f"of {size(number)} users", OURS, "beside it"], cells)
 
 
@@ -126,11 +101,8 @@ def recovery(report: Report, quick: bool) -> str:
     }
     lines = []
     for span, (start, end) in spans.items():
-        cells = []
-        for reads in (ours, theirs):
-            taken = [seconds for at, seconds in reads if start <= at - emptied < end]
-            cells.append(f"{time(median(taken))}, {time(p99(taken))}")
-        lines.append([span, *cells])
+        within = ([seconds for at, seconds in reads if start <= at - emptied < end] for reads in (ours, theirs))
+        lines.append([span, *map(both, within)])
     say(f"recovery of {size(owners)} users under load: {time(took)}")
     return table([f"{size(owners)} users, compared within {time(took)}", OURS, rival.name], lines)
 
@@ -173,11 +145,10 @@ def slow_redis(report: Report, quick: bool) -> str:
             with begin():
                 for does in (ours.read, theirs.read, ours.create, theirs.create):
                     taken, turns, end = [], cycle(range(1, number + 1)), perf_counter() + (3 if quick else 10)
-                    while (began := perf_counter()) < end:
-                        does(next(turns))
-                        taken.append(perf_counter() - began)
+                    while perf_counter() < end:
+                        taken.append(timed(partial(does, next(turns))))
                         sleep(0.002)
-                    cells.append(f"{time(median(taken))}, {time(p99(taken))}")
+                    cells.append(both(taken))
             lines.append([fault, *cells])
             sleep(options.RETRY_AFTER + 1)  # Redis is asked again
     reads = [f"a read, {name}" for name in (OURS, theirs.name)]

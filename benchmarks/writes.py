@@ -16,30 +16,13 @@ from . import models
 from .bench import LIMIT, OURS, Report, matrix, race, size
 from .crew import at_once
 from .reads import calls
-from .rivals import (
-    PART,
-    CounterRow,
-    CountSql,
-    CountStar,
-    Deltas,
-    Ours,
-    Recipe,
-    Rival,
-    Trigger,
-    agree,
-    fill,
-    redis,
-)
-
-
-def rivals() -> list[Rival]:
-    return [Ours(), CountStar(), CounterRow(), Trigger(), Deltas(), Recipe()]
+from .rivals import PART, CounterRow, CountSql, CountStar, Ours, Rival, agree, fill, redis, writers
 
 
 def create(report: Report, quick: bool) -> str:
     """Create one notification, for one user after another."""
     them, times = 500, 30 if quick else 100
-    some = fill(them, 5, rivals())
+    some = fill(them, 5, writers())
     work = {rival.name: rival.create for rival in some}
     work[f"{LIMIT}a bare `ZINCRBY`"] = lambda user: redis.zincrby("bare", 1, str(user))
     does = {name: calls(do, cycle(range(1, them + 1)), times) for name, do in work.items()}
@@ -53,7 +36,7 @@ def fan_out(report: Report, quick: bool) -> str:
     sizes = (100, 300, 3_000) if quick else (1_000, 10_000, 100_000)
     races = {}
     for number in sizes:
-        some = fill(number, 0, rivals())
+        some = fill(number, 0, writers())
 
         def send(rival: Rival, number: int = number) -> None:
             for first in range(1, number + 1, PART):
@@ -77,7 +60,7 @@ def fan_out(report: Report, quick: bool) -> str:
 def mark_all(report: Report, quick: bool) -> str:
     """Mark all notifications of a user as read."""
     each = 1_000 if quick else 10_000
-    some = fill(1, each, rivals())
+    some = fill(1, each, writers())
 
     def again() -> None:
         for rival in some:
@@ -93,7 +76,7 @@ def mark_all(report: Report, quick: bool) -> str:
 
 def hot_user(report: Report, quick: bool) -> str:
     """Write for one user with 16 concurrent writers."""
-    some = fill(1, 10, rivals())
+    some = fill(1, 10, writers())
     work = {rival.name: lambda worker, rival=rival: rival.create(1) for rival in some}
     about = "16 writers, one user"
     half, tail = at_once(16, work, rounds=3 if quick else 6, calls=10 if quick else 40, about=about)
@@ -125,7 +108,7 @@ def several(report: Report, quick: bool) -> str:
     return matrix({"": found})
 
 
-def few(report: Report, quick: bool) -> str:
+def databases(report: Report, quick: bool) -> str:
     """Add a line to each table of all stages."""
     them, times = 100, 50
     some = fill(them, 10, [Ours(), CountStar(), CountSql(), CounterRow()])

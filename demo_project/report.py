@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import product
 from typing import NamedTuple
@@ -44,21 +44,23 @@ def latencies(numbers: Iterable[int]) -> dict[int, str]:
     """Time the badges of new users with these numbers of unread notifications, and the query that a badge replaces."""
     found = {}
     for number in numbers:
-        badges: list[float] = []
-        queries: list[float] = []
         user = get_user_model().objects.create_user(f"reader of {number}")
         Notification.objects.bulk_create((Notification(user=user, title="x") for _ in range(number)), batch_size=10_000)
         drain()
-        rows = Notification.objects.filter(user=user, read_at=None)
-        ways = [(badges, partial(unread.count, user)), (queries, rows.count)]
-        for turn in range(SAMPLES):
-            for seconds, call in ways if turn % 2 else ways[::-1]:  # the second one finds the processor warmed up
-                start = time.perf_counter()
-                call()
-                seconds.append((time.perf_counter() - start) * 1000)
-        badge, query = statistics.median(badges), statistics.median(queries)
+        badge = _median(partial(unread.count, user))
+        query = _median(Notification.objects.filter(user=user, read_at=None).count)
         found[number] = f"{badge:.2f} ms; COUNT(*) takes {query:.2f} ms, {query / badge:.1f} ×"
     return found
+
+
+def _median(call: Callable[[], int]) -> float:
+    """Return the milliseconds of a call. Half of many calls find the processor warmed up."""
+    taken = []
+    for _ in range(SAMPLES):
+        start = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken) * 1000
 
 
 def batch_under_way() -> bool:

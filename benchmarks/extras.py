@@ -15,7 +15,7 @@ from .rivals import PART, empty, redis
 PRECISIONS = (1, 5, 60, 300, 3600, 18000, 86400)
 
 
-def calls(report: Report, quick: bool) -> str:
+def recipes(report: Report, quick: bool) -> str:
     """Race one call against a bare pipeline with the same commands."""
     times = 100
     event = {"type": "login", "user": 17}
