@@ -266,9 +266,7 @@ REQUESTS = [
     ),
     Operation("`attach()` to 1,000 users, cached", lambda: partial(unread.attach, users(1000), "unread"), 1, 0),
     Operation("`top(10)` of 1,000 users", lambda: users(1000) and partial(unread.top, 10), 1, 1),
-    Operation(
-        "`{% unread_badge %}` and `{% unread_count %}`", lambda: page("{% unread_badge %}{% unread_count %}"), 1, 0
-    ),
+    Operation("`{% badge %}` and `{% unread_count %}`", lambda: page("{% badge %}{% unread_count %}"), 1, 0),
     Operation(
         "a page of the inbox, session and user included", lambda: partial(browser().get, "/notifications/"), 1, 3
     ),

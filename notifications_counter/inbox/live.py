@@ -1,9 +1,9 @@
 """Feeds the open streams of this process with counts as they change.
 
 In each process with open streams, one thread with one connection to Redis listens for owners whose count changes. It
-reads the counts of their badges, many at once, and hands them to the feeds of the streams. It also reads all of them
-every 20 seconds and after each reconnect, so that a missed message only makes a stream late. The thread works for all
-tenants, so each badge comes with its place.
+reads the counts of their badges, many at once, and hands them to the feeds of the streams: at first immediately, then
+at most every GAP. It also reads all of them every 20 seconds and after each reconnect, so that a missed message only
+makes a stream late. The thread works for all tenants, so each badge comes with its place.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import logging
 import time
 from collections import Counter as Numbers
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 from threading import Lock, Thread
 from typing import Any, NamedTuple
@@ -34,12 +34,10 @@ from .badges import Badge, BadgeCount, counts_of
 logger = logging.getLogger("notifications_counter")
 
 # Seconds.
-GAP = 0.25  # between two reads of one badge
+GAP = 0.25  # between two reads
 REREAD = 20.0  # between two reads of all badges
 LISTEN = int(3 * REREAD)  # Redis publishes changes for this long after it was last asked to
 IDLE = 1.0  # between two looks whether any feed is open
-PAUSE = 0.002  # without a message, after which the counts are read …
-BATCH = 0.05  # … or this long after the first one, so that a busy site does not delay them
 
 MAX_STREAMS = 20
 """Streams that one user can have in this process. A browser needs one, and each takes an open file of the server."""
@@ -76,15 +74,10 @@ class Feed:
         self.counts: dict[LocalBadge, BadgeCount] = {}
         self.is_open = True
 
-    def update(self, badge: LocalBadge, count: BadgeCount) -> None:
-        if count != self.counts.get(badge):
-            self.counts[badge] = count
+    def update(self, counts: Mapping[LocalBadge, BadgeCount]) -> None:
+        if not counts.items() <= self.counts.items():
+            self.counts.update(counts)
             self.news.set()
-
-
-def _update_all(news: list[tuple[Feed, LocalBadge, BadgeCount]]) -> None:
-    for feed, badge, count in news:
-        feed.update(badge, count)
 
 
 class Feeds:
@@ -164,13 +157,13 @@ class Feeds:
         with closing(client_of(options.CACHE_ALIAS).redis.pubsub()) as pubsub:
             channels: dict[str, Channel] = {}
             woken: set[LocalBadge] = set()
-            read: dict[LocalBadge, float] = {}  # when each badge was read that must not be read again yet
-            reread_at, heard = 0.0, True
+            read_at, reread_at, heard = 0.0, 0.0, True
             self._has_changed = True
             while self._is_needed():
                 if self._has_changed:
                     self._subscribe(pubsub, channels)
-                for message in _messages(pubsub, GAP if woken else IDLE):
+                patience = max(0.0, read_at - time.monotonic()) if woken else IDLE
+                if message := pubsub.get_message(timeout=patience):
                     heard = True
                     woken |= self._woken_by(message, channels)
                 now = time.monotonic()
@@ -181,11 +174,9 @@ class Feeds:
                     pubsub.ping()
                     self._ask_again(channels)
                     woken.update(self._by_badge)
-                read = {badge: when for badge, when in read.items() if now - when < GAP}
-                if ready := woken - read.keys():
-                    self._read(ready)
-                    read.update(dict.fromkeys(ready, time.monotonic()))
-                    woken -= ready
+                if woken and now >= read_at:
+                    self._read(woken)
+                    woken, read_at = set(), time.monotonic() + GAP
 
     def _woken_by(self, message: dict[str, Any], channels: dict[str, Channel]) -> set[LocalBadge]:
         """Return the badges to read because of a message."""
@@ -230,23 +221,14 @@ class Feeds:
         """Read the counts of badges, and update their feeds."""
         counts = counts_now(badges, ProgrammingError)  # if its tables are gone, the tenant was dropped
         close_old_connections()
-        news: dict[asyncio.AbstractEventLoop, list[tuple[Feed, LocalBadge, BadgeCount]]] = defaultdict(list)
+        news: dict[Feed, dict[LocalBadge, BadgeCount]] = defaultdict(dict)
         with self._lock:
             for local, count in counts.items():
                 for feed in self._by_badge.get(local, ()):
-                    news[feed.loop].append((feed, local, count))
-        for loop, some in news.items():
+                    news[feed][local] = count
+        for feed, some in news.items():
             with suppress(RuntimeError):  # the loop is closed, and its streams with it
-                loop.call_soon_threadsafe(_update_all, some)
-
-
-def _messages(pubsub: Any, timeout: float) -> Iterator[dict[str, Any]]:
-    """Yield a message that comes within a timeout, and the messages that follow it at once."""
-    message = pubsub.get_message(timeout=timeout)
-    until = time.monotonic() + BATCH
-    while message is not None:
-        yield message
-        message = pubsub.get_message(timeout=PAUSE) if time.monotonic() < until else None
+                feed.loop.call_soon_threadsafe(feed.update, some)
 
 
 def counts_now(badges: Iterable[LocalBadge], *without: type[Exception]) -> dict[LocalBadge, BadgeCount]:

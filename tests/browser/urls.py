@@ -7,10 +7,10 @@ from django.urls import path
 from tests import urls
 
 PAGE = """{% load notifications_inbox %}<!doctype html><title>page</title>
-<body>{% unread_badge max=2 %}{% unread_badge %}<span data-badge="unread">own</span>{% unread_badge_script %}</body>"""
+<body>{% badge max=2 %}{% badge %}<span data-badge="unread">own</span>{% badge_script %}</body>"""
 OTHER_PAGE = """{% load notifications_inbox %}<!doctype html><title>page</title>
 <body>{% for project in projects %}{% badge counter="open_tasks" owner=project %}{% endfor %}
-{% for user in users %}{% badge counter="unread" owner=user %}{% endfor %}{% unread_badge_script %}</body>"""
+{% for user in users %}{% badge counter="unread" owner=user %}{% endfor %}{% badge_script %}</body>"""
 POLICY = "default-src 'none'; script-src 'self'; connect-src 'self'"
 
 

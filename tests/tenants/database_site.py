@@ -99,7 +99,7 @@ def carol() -> Any:
     return carol
 
 
-def attributes(user: Any, name: str, tags: str = "{% badge %} {% unread_badge_script %}") -> list[list[str]]:
+def attributes(user: Any, name: str, tags: str = "{% badge %} {% badge_script %}") -> list[list[str]]:
     """The attribute of what a page shows, by the tenants that its request works for."""
     request = RequestFactory().get("/")
     request.user = user

@@ -17,11 +17,10 @@ from django.template.defaultfilters import date as date_format
 from django.utils.translation import get_language, gettext, ngettext
 
 from ...conf import is_integer, options
-from ...counters import Counter, counter_named, counters_of_notifications, unseen
+from ...counters import Counter, counter_named, counters_of_notifications, unread, unseen
 from ...exceptions import ConfigurationError
 from ...models.notification import safe_link
 from ..badges import badge_of, badge_of_kinds, count_once, identity_of, name_of, user_of
-from ..context_processors import unread
 
 register = template.Library()
 
@@ -52,7 +51,9 @@ def request_of(context: Context) -> Any:
 @register.simple_tag(takes_context=True)
 def unread_count(context: Context) -> int:
     """Return the unread count; 0 for an anonymous user."""
-    return unread(request_of(context))["unread_count"]()
+    request = request_of(context)
+    user = user_of(request)
+    return 0 if user is None else count_once(request, badge_of(unread, user))
 
 
 @register.simple_tag(takes_context=True)
@@ -134,12 +135,6 @@ def report_no_owner(counter: str, template: str | None) -> None:
         logger.warning(text, extra={"event": "no_owner", "counter": counter, "template": template})
 
 
-@register.inclusion_tag("notifications_inbox/badge.html", takes_context=True)
-def unread_badge(context: Context, max: int = 99) -> dict[str, Any]:
-    """Show the badge of ``unread``. Shows nothing for an anonymous user."""
-    return show_badge(context, "unread", max=max)
-
-
 @register.inclusion_tag("notifications_inbox/bell.html", takes_context=True)
 def notification_bell(context: Context, max: int = 99, title: bool = False) -> dict[str, Any]:
     """Show a button with the badge of ``unseen`` or ``unread``, which opens the newest notifications. If ``title`` is
@@ -148,7 +143,7 @@ def notification_bell(context: Context, max: int = 99, title: bool = False) -> d
     request = request_of(context)
     if user_of(request) is None:
         return {}
-    return {**show_badge(context, max=max), **unread_badge_script(context), "title": title, "request": request}
+    return {**show_badge(context, max=max), **badge_script(context), "title": title, "request": request}
 
 
 @register.simple_tag
@@ -185,7 +180,7 @@ def day(at: datetime) -> str:
 
 
 @register.inclusion_tag("notifications_inbox/badge_script.html", takes_context=True)
-def unread_badge_script(context: Context) -> dict[str, Any]:
+def badge_script(context: Context) -> dict[str, Any]:
     """Include the script that updates a page's badges. Needs ``notifications_counter.inbox.urls``. Includes nothing
     for an anonymous user."""
     user = user_of(request_of(context))
@@ -194,14 +189,14 @@ def unread_badge_script(context: Context) -> dict[str, Any]:
     language = get_language()
     phrases = {counter.name: _phrases(language, counter.name) for counter in counters_of_notifications()}
     # This is how a user's tabs find each other.
-    identity = identity_of(user, counter_named("unread"))
+    identity = identity_of(user, unread)
     who = Signer(salt="notifications_counter.badge").sign(identity).rpartition(":")[2][:16]
     return {"who": who, "phrases": json.dumps(phrases, ensure_ascii=False), "nonce": context.get("csp_nonce")}
 
 
 @register.inclusion_tag("notifications_inbox/toast.html", takes_context=True)
 def unread_toast(context: Context) -> dict[str, Any]:
-    """Add the region where ``unread_badge_script`` shows new notifications. Adds nothing for an anonymous user."""
+    """Add the region where ``badge_script`` shows new notifications. Adds nothing for an anonymous user."""
     return {"since": datetime.now(UTC).isoformat()} if user_of(request_of(context)) is not None else {}
 
 
