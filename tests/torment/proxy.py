@@ -1,20 +1,22 @@
-"""A TCP proxy that misbehaves, as a process of its own: ``with Proxy(port, names) as proxy``.
+"""A proxy that misbehaves, as a process of its own: ``with Proxy(port, names) as proxy``.
 
 It has a port for each name. What comes through one of them may be delayed, also until after the other end has given
 up, dropped, or cut in the middle together with its connection; or its port may be shut.
 """
 
-import asyncio
 import json
 import random
+import socket
 import subprocess
 import sys
+import time
 from collections import Counter as Tally
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
 import servers
+from servers.relay import Relay
 
 DELAY = (0.05, 0.7)  # seconds
 
@@ -29,102 +31,85 @@ class Proxy:
         command = servers.dies_with_parent([sys.executable, "-m", __name__, *self.names])
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.tell(**self.setup)
-        self.ports: dict[str, int] = json.loads(self._stdout.readline())
+        self.ports: dict[str, int] = json.loads(self.process.stdout.readline())
         return self
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.communicate()
 
-    @property
-    def _stdout(self) -> Any:
-        return self.process.stdout
-
     def tell(self, **what: Any) -> None:
         """Change ``target``, a port; ``chance``, with which something happens to what comes through; ``shut``, the
         names of ports that are."""
-        assert self.process.stdin
         print(json.dumps(what), file=self.process.stdin, flush=True)
 
     def behave(self) -> Tally[str]:
         """From now on nothing happens any more. Returns how often what has happened."""
         self.tell(chance=0.0, report=True)
-        return Tally(json.loads(self._stdout.readline()))
+        return Tally(json.loads(self.process.stdout.readline()))
 
 
-class _Proxy:
-    """The process itself."""
+class _Faults:
+    """What was told. ``port`` is the target."""
+
+    port, chance = 0, 0.0
+    acts: list[str] = []
+    shut: list[str] = []
 
     def __init__(self) -> None:
-        self.target, self.chance, self.random = 0, 0.0, random.Random()
-        self.acts: list[str] = []
-        self.shut: list[str] = []
-        self.done: Tally[str] = Tally()
-        self.open: dict[asyncio.StreamWriter, str] = {}
-        self.tasks: set[asyncio.Task[None]] = set()
+        self.random, self.done = random.Random(), Tally[str]()
 
-    async def run(self, names: list[str]) -> None:
-        loop = asyncio.get_running_loop()
-        commands = asyncio.StreamReader()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
-        self.obey(json.loads(await commands.readline()))
-        listening = {name: await asyncio.start_server(self.serve(name), servers.HOST, 0) for name in names}
-        self.say({name: server.sockets[0].getsockname()[1] for name, server in listening.items()})
-        while line := await commands.readline():
-            self.obey(json.loads(line))
 
-    def say(self, what: dict[str, int]) -> None:
-        print(json.dumps(what), flush=True)
+class _Port(Relay):
+    """A port of the proxy."""
 
-    def obey(self, command: dict[str, Any]) -> None:
-        self.target = command.get("target", self.target)
-        self.chance = command.get("chance", self.chance)
-        self.shut = command.get("shut", self.shut)
-        self.acts = command.get("acts", self.acts)
-        if "seed" in command:
-            self.random.seed(command["seed"])
-        for writer, name in list(self.open.items()):
-            if "target" in command or name in self.shut:
-                writer.transport.abort()
-        if "report" in command:
-            self.say(self.done)
+    def __init__(self, name: str, faults: _Faults):
+        self.name, self.faults, self.open = name, faults, set[socket.socket]()
+        super().__init__(faults)
 
-    def serve(self, name: str) -> Any:
-        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            if name in self.shut:
-                writer.transport.abort()
-                return
-            try:
-                there, back = await asyncio.open_connection(servers.HOST, self.target)
-            except OSError:
-                writer.transport.abort()
-                return
-            self.open |= {writer: name, back: name}
-            ways = asyncio.gather(self.pump(reader, back, "requests"), self.pump(there, writer, "replies"))
+    def pass_on(self, data: bytes, is_reply: bool, to: socket.socket) -> bool:
+        faults = self.faults
+        act = faults.random.choice(faults.acts) if faults.random.random() < faults.chance else ""
+        if act:
+            faults.done[f"{'replies' if is_reply else 'requests'} {act}"] += 1
+        if act == "delayed":
+            time.sleep(faults.random.uniform(*DELAY))
+        if act != "dropped":
+            to.sendall(data[: len(data) // 2] if act == "cut" else data)
+        return act != "cut"
+
+    def _carry(self, client: socket.socket, server: socket.socket) -> None:
+        self.open |= {client, server}
+        if self.name in self.faults.shut:
+            self.close()
+        super()._carry(client, server)
+        self.open -= {client, server}
+
+    def close(self) -> None:
+        """Close all connections."""
+        for end in list(self.open):
             with suppress(OSError):
-                await ways
-            for end in (writer, back):
-                self.open.pop(end, None)
-                end.transport.abort()
+                end.shutdown(socket.SHUT_RDWR)
 
-        return connected
 
-    async def pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, what: str) -> None:
-        while data := await reader.read(2**16):
-            act = self.random.choice(self.acts) if self.random.random() < self.chance else ""
-            if act:
-                self.done[f"{what} {act}"] += 1
-            if act == "delayed":
-                await asyncio.sleep(self.random.uniform(*DELAY))
-            elif act == "cut":
-                writer.write(data[: len(data) // 2])
-                await writer.drain()
-                raise ConnectionResetError
-            if act != "dropped":
-                writer.write(data)
-                await writer.drain()
-        writer.write_eof()
+def main(names: list[str]) -> None:
+    faults, ports = _Faults(), list[_Port]()
+    for line in sys.stdin:
+        command = json.loads(line)
+        faults.port = command.get("target", faults.port)
+        faults.chance = command.get("chance", faults.chance)
+        faults.acts = command.get("acts", faults.acts)
+        faults.shut = command.get("shut", faults.shut)
+        if "seed" in command:  # the first one
+            faults.random.seed(command["seed"])
+            ports = [_Port(name, faults) for name in names]
+            print(json.dumps({port.name: port.socket.getsockname()[1] for port in ports}), flush=True)
+        for port in ports:
+            if "target" in command or port.name in faults.shut:
+                port.close()
+        if "report" in command:
+            print(json.dumps(faults.done), flush=True)
 
 
 if __name__ == "__main__":
-    asyncio.run(_Proxy().run(sys.argv[1:]))
+    main(sys.argv[1:])
