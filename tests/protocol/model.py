@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 from .search import Found, Move, Space, State, rule, search
 
 OLD, NEW = 0, 1  # declarations
-LISTED = 99
-EVERYONE = -1
+LISTED, EVERYONE = 99, -1
 
 
 # ---------------------------------------------------------------------------------------------------------- the state
@@ -167,17 +166,19 @@ def announce(redis: Redis, number: int, owners: tuple[int, ...], known: bool = T
     return redis
 
 
-def take_out(redis: Redis, number: int, stays: bool = False) -> tuple[Redis, Intent | None, set[int]]:
-    """An intent out of `intents`, or grounded, and its owners out of flight. Also those who were not in flight."""
+def take_out(redis: Redis, number: int, known: str, stays: bool = False) -> tuple[Redis, Intent | None, set[int]]:
+    """An intent out of `intents`, or grounded, and its owners out of flight. Also those who were not in flight. By the
+    rule ``known``, those of a grounded one are not any more."""
     intent = next((intent for intent in redis.intents if intent.number == number), None)
     missing: set[int] = set()
     if intent is None:
         return redis, None, missing
     left = [other for other in redis.intents if other != intent] + [intent._replace(grounded=True)] * stays
     redis = redis._replace(intents=tuple(sorted(left)))
+    flies = not intent.grounded or not rule(known)
     if not intent.owners:
-        redis = redis._replace(everyone=max(0, redis.everyone - (not intent.grounded)))
-    for owner in intent.owners if not intent.grounded else ():
+        redis = redis._replace(everyone=max(0, redis.everyone - flies))
+    for owner in intent.owners if flies else ():
         if redis.owners[owner].in_flight:
             redis = change(redis, owner, in_flight=redis.owners[owner].in_flight - 1)
         else:
@@ -187,11 +188,12 @@ def take_out(redis: Redis, number: int, stays: bool = False) -> tuple[Redis, Int
 
 def confirm(redis: Redis, number: int, owners: tuple[int, ...], deltas: tuple | None, declared: int) -> Redis:
     """``deltas``: of each owner, None if they are unknown."""
-    redis, intent, missing = take_out(redis, number)
+    if not rule("registry") and all(intent.number != number for intent in redis.intents):
+        redis = redis._replace(intents=(*redis.intents, Intent(number, owners)))
+    redis, intent, missing = take_out(redis, number, "grounded")
     if not owners:
         return forget(redis, "forget.confirm")
-    doubted = (intent is None and rule("registry")) or (deltas is None and rule("unknown"))
-    doubted = doubted or (intent is not None and intent.grounded and rule("grounded"))
+    doubted = intent is None or (intent.grounded and rule("grounded")) or (deltas is None and rule("unknown"))
     doubted = doubted or (redis.ready != declared and rule("declared"))
     for owner in owners:
         waiting = redis.owners[owner]
@@ -207,7 +209,7 @@ def confirm(redis: Redis, number: int, owners: tuple[int, ...], deltas: tuple | 
 
 def ground(redis: Redis, number: int, over: bool) -> Redis:
     """Take the owners of an intent out of flight, and doubt them. It stays if its transaction may still commit."""
-    redis, intent, _ = take_out(redis, number, stays=not over and rule("stays"))
+    redis, intent, _ = take_out(redis, number, "grounded.again", not over and rule("stays"))
     if intent is None or not rule("given_up"):
         return redis
     for owner in intent.owners:
@@ -368,7 +370,7 @@ class Reader(NamedTuple):
             yield "", redis, db, self._replace(step="keep", seen=(self.seen, rows))
         elif self.step == "keep":
             generation, rows = self.seen
-            leased = owner.total == self.token or not rule("lease.keep")
+            leased = owner.total == self.token or (isinstance(owner.total, str) and not rule("lease.keep"))
             if leased and (redis.generation == generation or not rule("generation")):
                 redis = change(redis, self.owner, total=rows, marked=False)
             yield "", redis, db, self._replace(step="return", seen=rows)
@@ -486,15 +488,16 @@ class Healer(NamedTuple):
                 doubted = forget(redis, "request.everyone") if everyone else doubt(redis, request[1])
                 yield "", doubted, db, self.to("delete", request)
             else:
-                yield "", redis, db, self.to("ground")
+                yield "", redis, db, self.to("ground", ())
         elif self.step == "delete":
             yield "", redis, db._replace(requests=db.requests - {self.seen}), self.to("requests")
         elif self.step == "ground":
             living = {w.number: w for w in writers if not w.is_over}
             for intent in redis.intents:
                 w = living.get(intent.number)
-                if w is None or (w.is_suspect and not intent.grounded):
-                    yield "", ground(redis, intent.number, over=w is None), db, self
+                if intent.number not in self.seen and (w is None or (w.is_suspect and not intent.grounded)):
+                    done = ground(redis, intent.number, over=w is None)
+                    yield "", done, db, self._replace(seen=(*self.seen, intent.number))
                     return
             yield "", redis, db, self.to("check")
         elif self.step == "check":  # under the lock of the row
@@ -653,7 +656,7 @@ def wrong_end(redis: Redis, db: Database, quiet: bool) -> str:
     again = announce(redis, 0, ())
     if again is None or redis.ready != db.declared or redis.intents or db.requests or redis.batch or db.claims:
         return "END: something is left"
-    if any(take_out(again, 0)[0].flying):
+    if any(take_out(again, 0, "")[0].flying):
         return "END: somebody is in flight for ever"
     return ""
 

@@ -13,7 +13,7 @@ local intent = intent_of(redis.call('HGET', intents, ARGV[2]))
 -- rules: registry, grounded
 local lands = intent and not intent.grounded
 -- rule: declared
-local is_trusted = lands and ready_now and ready_now:match(':(.*)') == ARGV[1]
+local is_trusted = ready_now and ready_now:match(':(.*)') == ARGV[1]
 local deltas, changed = cjson.decode(ARGV[4]), {}
 for i, owner in ipairs(cjson.decode(ARGV[3])) do
   local delta = deltas[i]

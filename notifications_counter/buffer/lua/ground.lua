@@ -8,13 +8,15 @@ local entry, ready_now = redis.call('HGET', intents, ARGV[1]), redis.call('GET',
 if not entry then return 0 end
 local intent = intent_of(entry)
 local owners = intent and intent.owners or {}
+-- rule: grounded
+local lands = intent and not intent.grounded
 for _, owner in ipairs(owners) do
   -- rule: given_up
   doubt(owner, ready_now)
-  if not intent.grounded then land(owner) end
+  if lands then land(owner) end
 end
 if #owners == 0 then
-  if intent and not intent.grounded then land(SENTINEL) end
+  if lands then land(SENTINEL) end
   redis.call('DEL', ready)
 end
 tell_listeners(owners)

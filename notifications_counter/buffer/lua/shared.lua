@@ -43,13 +43,12 @@ local function add(owner, delta, ready_now, others)
     if pends ~= 'inf' and not is_exact(pends) then return false end
   end
   local key = total_of(owner, ready_now)
-  local total, cached = total_at(key)
+  local total = total_at(key)
   local sum = total and is_exact(total) and tonumber(total) + delta
   if sum and is_exact(sum) then
     -- rule: mark_stays
     redis.call('SET', key, string.format('%.0f', sum) .. (others > 0 and '!' or ''), 'KEEPTTL')
-  elseif cached and (total or delta ~= 0) then
-    -- rule: lease
+  elseif total then
     redis.call('DEL', key)
   end
   return true
