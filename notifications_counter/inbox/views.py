@@ -156,7 +156,7 @@ class InboxView(PageView, TemplateView):
             raise Http404(error) from None
         bell = self.part == "bell"
         context |= {"bell": bell, "at": "nc-bell" if bell else "nc", "kind_name": dict(self.tabs()).get(kind, kind)}
-        has_unread = bool(page.newer or page.older) or not all(row.is_read for row in page.rows)  # perhaps
+        has_unread = bool(page.newer or page.older) or not all(row.is_read for row in page.rows)  # or other pages may
         return super().get_context_data(page=page, show=show, kind=kind, has_unread=has_unread, **context)
 
 
