@@ -114,7 +114,7 @@ class Tests:
         self.copy = stack.enter_context(servers.temporary_directory()) / "copy"
         shutil.copytree(ROOT, self.copy, ignore=shutil.ignore_patterns(".git", ".venv", "__pycache__", "build"))
         self.environments: dict[Run, dict[str, str]] = {}
-        self.passed: set[tuple[str, Run]] = set()
+        self.passed: set[tuple[str | Run, ...]] = set()
         for run in RUNS:
             with suppress(servers.Missing):
                 redis = stack.enter_context(servers.redis(kind=run.redis))
@@ -123,24 +123,25 @@ class Tests:
                 self.environments[run] = {**os.environ, **about, "PYTHONDONTWRITEBYTECODE": "1"}
 
     def notice(self, mutant: Mutant, only_near: bool) -> bool:
-        """Return whether a test fails. Those that are named like the module come first."""
+        """Return whether a test fails. First the replay of the protocol, and what is named like the module."""
         name = mutant.file.parts[1].removesuffix(".py")
-        near = next(test for test in (f"tests/{name}", f"tests/test_{name}.py", "tests") if (self.copy / test).exists())
-        for tests, run in itertools.product(dict.fromkeys([near] if only_near else [near, "tests"]), self.environments):
-            if (tests, run) not in self.passed:
+        near = [f"tests/{each}" for each in ("protocol", name, f"test_{name}.py")]
+        near = [tests for tests in near if (self.copy / tests).exists()]
+        for tests, run in itertools.product([near] if only_near else [near, ["tests"]], self.environments):
+            if (*tests, run) not in self.passed:
                 if failure := self.failure(tests, run):
                     sys.exit(f"{failure}\nThese tests fail without a change.")
-                self.passed.add((tests, run))
+                self.passed.add((*tests, run))
             (self.copy / mutant.file).write_bytes(mutant.source)
             failure = self.failure(tests, run)
-            shutil.copy(ROOT / mutant.file, self.copy / mutant.file)
+            (self.copy / mutant.file).write_bytes(mutant.original.encode("latin-1"))
             if failure:
                 return True
         return False
 
-    def failure(self, tests: str, run: Run) -> str:
+    def failure(self, tests: list[str], run: Run) -> str:
         """Return what pytest says of the first test that fails; empty if none does."""
-        pytest = [sys.executable, "-m", "pytest", "-xqq", *WORKERS, "-m", run.marker, "-p", "no:cacheprovider", tests]
+        pytest = [sys.executable, "-m", "pytest", "-xqq", *WORKERS, "-m", run.marker, "-p", "no:cacheprovider", *tests]
         pytest += [f"--ignore=tests/{name}" for name in OTHERS]
         environment = self.environments[run]
         try:
@@ -153,7 +154,7 @@ class Tests:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser("python -m tests.mutants")
     parser.add_argument("files", nargs="*", type=Path, help="or folders; by default, the whole core")
-    parser.add_argument("--near", action="store_true", help="only run the tests that are named like the module")
+    parser.add_argument("--near", action="store_true", help="only run the protocol's replay and the module's tests")
     parser.add_argument("--list", action="store_true", help="only say what would be changed")
     options = parser.parse_args(arguments)
     package = ROOT / "notifications_counter"
