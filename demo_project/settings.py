@@ -73,7 +73,7 @@ CACHES = {
         "BACKEND": "django_redis.cache.RedisCache",
         # A database of its own, so that clearing another cache does not clear the buffer.
         "LOCATION": os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/7"),
-        "OPTIONS": {"SOCKET_CONNECT_TIMEOUT": 1, "SOCKET_TIMEOUT": 2},  # seconds
+        "OPTIONS": {"SOCKET_CONNECT_TIMEOUT": 0.1, "SOCKET_TIMEOUT": 0.1},  # seconds
     },
 }
 

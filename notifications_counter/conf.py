@@ -1,6 +1,6 @@
 """The one settings dict, ``NOTIFICATIONS_COUNTER``. Each entry is read once, until ``override_settings`` changes it.
 
-``options.FLUSH_CHUNK`` is the value in force; ``Options`` says what each entry means and which values it takes.
+``options.TOTAL_TTL`` is the value in force; ``Options`` says what each entry means and which values it takes.
 """
 
 from __future__ import annotations
@@ -40,10 +40,6 @@ def _positive(value: Any) -> bool:
 
 def _seconds(value: Any) -> bool:
     return (is_integer(value) or isinstance(value, float)) and 0 <= value < math.inf
-
-
-def _timeout(value: Any) -> bool:
-    return _seconds(value) and value > 0
 
 
 def _name(value: Any) -> bool:
@@ -87,15 +83,12 @@ class Options:
     KEY_PREFIX = Entry("nc", _name, "a non-empty string without braces")
     SHARDS = Entry(1, _positive, "a positive integer")
     TOTAL_TTL = Entry(86400, _positive, "a positive integer, in seconds")
-    FLUSH_CHUNK = Entry(20_000, _positive, "a positive integer")
     HEAL_AFTER = Entry[float](60, _seconds, "a non-negative number of seconds")
     MAX_TRANSACTION_AGE = Entry[float](
         3600, lambda value: _seconds(value) and value >= 60, "a number of seconds, at least 60"
     )
     DEPLOY_SECONDS = Entry[float](300, _seconds, "a non-negative number of seconds")
     VERIFY_SECONDS = Entry[float](86400, _seconds, "a non-negative number of seconds")
-    READ_TIMEOUT = Entry[float](0.1, _timeout, "a positive number of seconds")
-    WRITE_TIMEOUT = Entry[float](0.4, _timeout, "a positive number of seconds")
     RETRY_AFTER = Entry[float](5, _seconds, "a non-negative number of seconds")
     RECORD_ACTIVITY = Entry(False, _bool, "True or False")
     ICONS = Entry[Mapping[str, str]]({}, _texts, "a dict of kinds and their icons: texts, or paths of static files")

@@ -22,7 +22,7 @@ from .declaration import Declaration, declarations
 from .declaration.primary_keys import are_integers, many
 from .exceptions import ConfigurationError
 from .reader import Reader
-from .upkeep.flush import Flusher
+from .upkeep.flush import CHUNK, Flusher
 from .upkeep.heal import Healer, invalidate
 from .upkeep.history import record
 from .upkeep.shards import ShardStatus, refuse_in_transaction, shard_rows, shard_statuses
@@ -105,7 +105,7 @@ class Counter(Declaration):
         chunk_size: int | None = None,
     ) -> Result:
         """Write the counts of owners that have changed since the last flush to the database, ``chunk_size`` owners (by
-        default FLUSH_CHUNK) in each statement.
+        default 20,000) in each statement.
 
         A counter that is new is healed first. After each chunk, ``progress`` is called with the number of owners done
         and of all owners in the batch, and the flush ends if ``stopped`` returns True. Raises NotInTransaction inside a
@@ -117,7 +117,7 @@ class Counter(Declaration):
         if not shard_rows(self).exclude(mark="").exists():  # as in each test whose database starts empty
             self.heal(stopped=stopped)
         mismatches: list[Difference] = []
-        result = Flusher(self, chunk_size or options.FLUSH_CHUNK, mismatches.append, progress, stopped).flush()
+        result = Flusher(self, chunk_size or CHUNK, mismatches.append, progress, stopped).flush()
         note_mismatches(self, mismatches)
         return result
 

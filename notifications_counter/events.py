@@ -11,6 +11,7 @@ function raises BufferUnavailable if Redis is unreachable or the database has no
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections import Counter as Tally
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,9 +21,8 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
+from .buffer.calls import ARGUMENTS, Argument, Call, chunked, in_groups, script
 from .buffer.client import Client, client_of
-from .buffer.commands import ARGUMENTS, Argument, chunked, in_groups
-from .buffer.scripts import script
 from .buffer.types import UNREADABLE, decode, pairs, parse_int
 from .conf import check_name, is_integer, options
 from .databases.identity import current
@@ -105,10 +105,7 @@ class EventLog:
         """Return the event with this id, or None if it does not exist."""
         if not is_integer(event_id):
             raise ValueError(f"The id of an event is an integer, not {event_id!r}.")
-        key = self._key("event", event_id)
-        fields = self._client.call(key, "HGETALL", key)
-        flat = [x for pair in fields.items() for x in pair] if isinstance(fields, dict) else fields
-        return _decode(event_id, flat)
+        return _decode(event_id, self._client.call("HGETALL", self._key("event", event_id)))
 
     def latest(self, limit: int = 100, type: str | None = None) -> list[Event]:
         """Return the newest events, newest first."""
@@ -136,8 +133,7 @@ class EventLog:
 
     def list_types(self) -> list[str]:
         """Return the types of the events in the log, sorted."""
-        key = self._key("types")
-        return sorted(filter(_is_type, map(decode, self._client.call(key, "SMEMBERS", key))))
+        return sorted(filter(_is_type, map(decode, self._client.call("SMEMBERS", self._key("types")))))
 
     def count_types(self, start: When = None, end: When = None, scan: bool = False) -> dict[str, int]:
         """Return ``{type: n}`` for the events from ``start`` to ``end``, without types that have none.
@@ -146,25 +142,24 @@ class EventLog:
         a page at a time, as the recipe in Redis in Action does. It is slower by orders of magnitude, but does not rely
         on the sets by type.
         """
-        low, high = _range(start, end)
-        if not scan:
-            kinds = self.list_types()
-            counts = (n for some in chunked(kinds, EVENTS_PER_CALL) for n in self._run("count_types", low, high, *some))
-            return {kind: n for kind, n in zip(kinds, counts, strict=True) if n}
+        if scan:
+            return self._scan(start, end)
+        kinds, range_ = self.list_types(), _range(start, end)
+        calls = [Call(("ZCOUNT", self._key("events", kind), *range_)) for kind in kinds]
+        counts = [n for some in chunked(calls, EVENTS_PER_CALL) for n in self._client.ask_each(some)]
+        return {kind: n for kind, n in zip(kinds, counts, strict=True) if n}
+
+    def _scan(self, start: When, end: When) -> dict[str, int]:
         tally: Tally[str] = Tally()
-        cursor: Sequence[Argument] = ("", "")
-        while True:
-            score, last, *flat = self._run("count_event_types", low, high, EVENTS_PER_CALL, *cursor)
-            for text, n in pairs(flat):
-                with suppress(*UNREADABLE):
-                    if _is_type(kind := json.loads(text)):
-                        tally[kind] += n
-            if not last:
-                return dict(sorted(tally.items()))
-            cursor = (score, last)
+        until = math.inf if end is None else _seconds(end, "end")
+        page = self.oldest(EVENTS_PER_CALL) if start is None else self.after(start, EVENTS_PER_CALL)
+        while page:
+            tally.update(event["type"] for event in page if event["timestamp"] < until)
+            page = self.after(page[-1], EVENTS_PER_CALL) if page[-1]["timestamp"] < until else []
+        return dict(sorted(tally.items()))
 
     def _count(self, key: str, start: When, end: When) -> int:
-        return self._client.call(key, "ZCOUNT", key, *_range(start, end))
+        return self._client.call("ZCOUNT", key, *_range(start, end))
 
     def _page(self, direction: str, position: Time | Event | None, limit: int, type: str | None) -> list[Event]:
         if not (is_integer(limit) and limit > 0):

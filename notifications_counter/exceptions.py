@@ -10,16 +10,6 @@ class BufferUnavailable(CounterError):
     because readers count rows."""
 
 
-class CommandRefused(BufferUnavailable):
-    """Redis will never run a command, because it does not have it, or the connection's user may not run it. Counts are
-    still right."""
-
-
-class ScriptFailed(BufferUnavailable):
-    """A script has met a foreign value in a key of the counters. It is deleted, and everyone is in doubt. Counts are
-    still right."""
-
-
 class ConfigurationError(CounterError):
     """A setting or a counter is declared in a way that cannot work."""
 

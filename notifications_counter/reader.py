@@ -12,11 +12,8 @@ from uuid import uuid4
 from django.db import connections
 from django.db.models import Q, QuerySet
 
-from .buffer import Buffer
-from .buffer.commands import ARGUMENTS, OWNERS_PER_CALL, chunked
-from .buffer.patience import Patience
-from .buffer.several import totals_of
-from .conf import options
+from .buffer import Buffer, totals_of
+from .buffer.calls import ARGUMENTS, OWNERS_PER_CALL, chunked
 from .databases.routing import alias_for
 from .declaration import Declaration
 from .declaration.primary_keys import First, Key
@@ -46,11 +43,10 @@ class Reader:
         if ledger.needs_rows(counter, owner_key):
             return self.rows([key])[key]
         try:
-            with Patience(options.READ_TIMEOUT):
-                buffer = counter.buffer_of(owner_key, connection)
-                total = buffer.total(owner_key)
-                if total is None:
-                    return self._miss(ledger, buffer, [key])[key]
+            buffer = counter.buffer_of(owner_key, connection)
+            total = buffer.total(owner_key)
+            if total is None:
+                return self._miss(ledger, buffer, [key])[key]
         except BufferUnavailable:
             return self.rows([key])[key]
         return total if total >= counter.least else self._negative([key])[key]
@@ -65,28 +61,27 @@ class Reader:
             by_rows = [key for key in keys if str(key) in touched]
             rest = [key for key in keys if str(key) not in touched]
         result: dict[Key, Any] = dict.fromkeys(keys)  # in their order
-        with Patience(options.READ_TIMEOUT):
-            shares: list[tuple[Buffer, Sequence[bytes]]] = []
-            keys_of_shares: list[Sequence[Key]] = []
-            try:
-                for buffer, of_shard, owner_keys in counter.encoded_by_shard(rest):
-                    shares += ((buffer, some) for some in chunked(owner_keys, ARGUMENTS - 1))
-                    keys_of_shares += chunked(of_shard, ARGUMENTS - 1)
-            except BufferUnavailable:  # nobody knows which keys are those of this database
-                by_rows += rest
-            for (buffer, _), asked, totals in zip(shares, keys_of_shares, totals_of(shares), strict=True):
-                if totals is None:
-                    by_rows += asked
-                    continue
-                result.update(zip(asked, totals, strict=True))
-                if None in totals or min(totals) < counter.least:  # type: ignore[type-var, operator]
-                    wrong = [key for key in asked if result[key] is not None and result[key] < counter.least]
-                    result |= self._negative(wrong)
-                    for some in chunked([key for key in asked if result[key] is None], OWNERS_PER_CALL):
-                        try:
-                            result |= self._miss(ledger, buffer, some)
-                        except BufferUnavailable:
-                            by_rows += some
+        shares: list[tuple[Buffer, Sequence[bytes]]] = []
+        keys_of_shares: list[Sequence[Key]] = []
+        try:
+            for buffer, of_shard, owner_keys in counter.encoded_by_shard(rest):
+                shares += ((buffer, some) for some in chunked(owner_keys, ARGUMENTS - 1))
+                keys_of_shares += chunked(of_shard, ARGUMENTS - 1)
+        except BufferUnavailable:  # nobody knows which keys are those of this database
+            by_rows += rest
+        for (buffer, _), asked, totals in zip(shares, keys_of_shares, totals_of(shares), strict=True):
+            if totals is None:
+                by_rows += asked
+                continue
+            result.update(zip(asked, totals, strict=True))
+            if None in totals or min(totals) < counter.least:  # type: ignore[type-var, operator]
+                wrong = [key for key in asked if result[key] is not None and result[key] < counter.least]
+                result |= self._negative(wrong)
+                for some in chunked([key for key in asked if result[key] is None], OWNERS_PER_CALL):
+                    try:
+                        result |= self._miss(ledger, buffer, some)
+                    except BufferUnavailable:
+                        by_rows += some
         return result | self.rows(by_rows) if by_rows else result
 
     def breakdowns(self, firsts: Sequence[First]) -> dict[First, Breakdown]:

@@ -11,16 +11,3 @@ counts_changed = Signal()
 
 If a receiver raises, Django logs the exception and calls the others.
 """
-
-redis_called = Signal()
-"""Sent after each command to Redis, for tracing. It costs nothing if it has no receivers.
-
-``sender``   the class of the client
-``name``     the name of the script or the command
-``cache``    the alias of the cache
-``started``  when it was sent, in nanoseconds since the epoch
-``ended``    when the reply was read; for ``confirm``, for whose reply nobody waits, when it was sent
-``error``    the exception of redis-py, or None; the signal is sent again for a ``confirm`` that has failed
-
-If a receiver raises, Django logs the exception and calls the others.
-"""

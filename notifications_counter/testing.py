@@ -8,9 +8,9 @@ from uuid import uuid4
 from django.conf import settings
 from django.test.utils import TestContextDecorator, override_settings
 
-from .buffer import errors
+from .buffer.calls import chunked
 from .buffer.client import client_of, used_clients
-from .buffer.commands import chunked
+from .buffer.connection import FAILURES
 from .conf import SETTING, check_entries, options
 
 
@@ -47,7 +47,7 @@ def delete_keys(prefix: str) -> None:
     """Delete every key with a prefix, on each node of each cache that was used, unless it is unreachable. Only for
     tests and demos, because it scans all keys of the servers."""
     for client in {client_of(options.CACHE_ALIAS), *used_clients()}:
-        with suppress(*errors.FAILURES):
+        with suppress(*FAILURES):
             keys = list(client.redis.scan_iter(match=f"{{{prefix}:*", count=1000))
             for some in chunked(keys, 1000):
                 client.redis.unlink(*some)

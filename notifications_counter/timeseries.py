@@ -21,9 +21,8 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
+from .buffer.calls import ARGUMENTS, Call, in_groups, script
 from .buffer.client import Client, client_of
-from .buffer.commands import ARGUMENTS, in_groups
-from .buffer.scripts import script
 from .buffer.types import decode, encode, pairs, parse_int
 from .conf import check_name, is_integer, options
 from .databases.identity import current
@@ -146,7 +145,7 @@ class TimeSeries:
         first = 0 if start is None else _seconds(start, math.ceil)
         end_ = LATEST if end is None else _seconds(end, math.ceil)
         key = f"{self.base}:{precision}:{name}"
-        clock, flat = self._client.run(script("read_series"), (key,), ())
+        clock, flat = self._client.run(script("read_series"), (key,))
         # Foreign slices that cannot be read are left out.
         read = ((parse_int(slice_), parse_int(count)) for slice_, count in pairs(flat))
         counts = {slice_: count for slice_, count in read if slice_ is not None and count is not None}
@@ -177,11 +176,16 @@ class TimeSeries:
         low = encode(f"({precision}:{after}" if after else first)
         while len(names) < limit:
             most = min(limit - len(names), 1000)
-            last, *members = self._client.run(script("list_series"), (f"{self.base}:known",), (low, end, most))
-            if not last:
+            members = self._client.call("ZRANGEBYLEX", f"{self.base}:known", low, end, "LIMIT", 0, most)
+            if not members:
                 break
-            names += filter(_is_valid, (decode(member).partition(":")[2] for member in members))
-            low = encode(f"({decode(last)}")
+            counters = [f"{self.base}:{decode(member)}" for member in members]
+            held = self._client.ask_each([Call(("EXISTS", key)) for key in counters])  # the server expires some
+            found = (
+                decode(member).partition(":")[2] for member, is_there in zip(members, held, strict=True) if is_there
+            )
+            names += filter(_is_valid, found)
+            low = encode(f"({decode(members[-1])}")
         return names
 
     # ----------------------------------------------------------------- clean
@@ -201,7 +205,7 @@ class TimeSeries:
         time = "" if now is None else _seconds(now)
         known = f"{self.base}:known"
         precisions = [precision for precision in self._known_precisions() if due(precision)]
-        total = sum(self._client.call(known, "ZLEXCOUNT", known, *_range(precision)) for precision in precisions)
+        total = sum(self._client.call("ZLEXCOUNT", known, *_range(precision)) for precision in precisions)
         for precision in precisions:
             first, end = _range(precision)
             low, window = encode(first), self.samples * precision
@@ -223,11 +227,11 @@ class TimeSeries:
         """Yield the precisions of known counters, some of which may be of an earlier release. Remove members that
         name no counter."""
         known, low = f"{self.base}:known", "-"
-        while found := self._client.call(known, "ZRANGEBYLEX", known, low, "+", "LIMIT", 0, 1):
+        while found := self._client.call("ZRANGEBYLEX", known, low, "+", "LIMIT", 0, 1):
             text = decode(found[0]).partition(":")[0]
             precision = parse_int(text)
             if precision is None or str(precision) != text or precision <= 0:
-                self._client.call(known, "ZREM", known, found[0])
+                self._client.call("ZREM", known, found[0])
                 continue
             yield precision
             low = f"[{precision};"

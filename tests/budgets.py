@@ -6,7 +6,7 @@ that the database runs, including BEGIN and COMMIT.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
@@ -24,7 +24,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from benchmarks.bench import table
-from notifications_counter.buffer.pipeline import Pipeline
+from notifications_counter.buffer.calls import Call
+from notifications_counter.buffer.client import Client
 from notifications_counter.counters import unread
 from notifications_counter.events import EventLog
 from notifications_counter.inbox.controller import NotificationController
@@ -62,23 +63,21 @@ class Operation(NamedTuple):
 @contextmanager
 def round_trips() -> Iterator[SimpleNamespace]:
     """Count the waits for Redis in a block, and their commands, in all threads."""
-    seen = SimpleNamespace(number=0, commands=0, on_the_way=False)
-    send, give_back = Pipeline._send, Pipeline._return
+    seen = SimpleNamespace(number=0, commands=0)
+    exchange = Client._exchange
 
-    def sending(self: Pipeline, *args: Any) -> None:
-        seen.on_the_way = True
-        seen.commands += len(self.calls)
-        send(self, *args)
+    def exchanging(self: Client, calls: Sequence[Call], wait: bool = True) -> Any:
+        if answers := exchange(self, calls, wait):  # otherwise, the next exchange reads the replies
+            seen.number += 1
+            seen.commands += len(calls)
+        return answers
 
-    def giving_back(self: Pipeline, read_since: float | None = None) -> None:
-        if read_since is None:  # whoever uses the connection next reads the reply
-            seen.commands -= 1
-        else:
-            seen.number += seen.on_the_way
-        seen.on_the_way = False
-        give_back(self, read_since)
+    def asking(self: Client, key: str) -> Any:
+        seen.number += 1
+        return info(self, key)
 
-    with mock.patch.multiple(Pipeline, _send=sending, _return=giving_back):
+    info = Client.info
+    with mock.patch.multiple(Client, _exchange=exchanging, info=asking):
         yield seen
 
 
@@ -325,7 +324,7 @@ OPERATIONS = [
     ),
     Operation("`bulk_create()` of 1", lambda: partial(Notification.objects.bulk_create, new(1)), 1, 3),
     Operation(
-        "`bulk_create()` for 2,500 users", lambda: partial(Notification.objects.bulk_create, new(2500)), 3, 3, sqlite=25
+        "`bulk_create()` for 2,500 users", lambda: partial(Notification.objects.bulk_create, new(2500)), 5, 3, sqlite=25
     ),
     Operation("a transaction that creates 1 notification", lambda: partial(in_one_transaction, users(1)), 1, 3),
     # a user's notifications
@@ -353,7 +352,7 @@ OPERATIONS = [
     Operation("`recount()` of everyone, 2,500 users", lambda: users(2500) and unread.recount, 10, 4),
     Operation("`invalidate()`", lambda: unread.invalidate, 4, 6),
     Operation("`status()`", lambda: unread.status, 2, 1),
-    Operation("`read_status()` of one counter", lambda: partial(status_of, unread), 4, 2),
+    Operation("`read_status()` of one counter", lambda: partial(status_of, unread), 5, 2),
     # beside it
     Operation("`update_counter()`", lambda: partial(series().update_counter, "hits"), 1, 0),
     Operation(
@@ -363,7 +362,7 @@ OPERATIONS = [
         0,
     ),
     Operation("`get_counter()`", lambda: partial(series().get_counter, "hits", 5), 1, 0),
-    Operation("`list_counters()`", lambda: series().list_counters, 2, 0),
+    Operation("`list_counters()`", lambda: series().list_counters, 3, 0),
     Operation("`clean_counters()` at seven precisions", lambda: series().clean_counters, 29, 0),
     Operation("`record_event()`", lambda: partial(events().record_event, {"type": "login"}), 1, 0),
     Operation("`record_events()` of 100", lambda: partial(events().record_events, [{"type": "login"}] * 100), 1, 0),

@@ -68,9 +68,6 @@ NOTIFICATIONS_COUNTER: dict[str, Any] = {
     "KEY_PREFIX": os.environ.get("TEST_KEY_PREFIX", f"nc-tests-{os.environ.get('PYTEST_XDIST_WORKER', '')}"),
     "DEPLOY_SECONDS": int(os.environ.get("TEST_DEPLOY_SECONDS", "0")),
     "VERIFY_SECONDS": 0,  # tests of recounts break counts themselves
-    # A busy machine may be slow. Tests of these set them.
-    "READ_TIMEOUT": 30,
-    "WRITE_TIMEOUT": 30,
 }
 
 AUTH_USER_MODEL = {"int": "accounts.User", "uuid": "accounts.UUIDUser", "string": "accounts.StringUser"}[

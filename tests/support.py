@@ -5,7 +5,7 @@ import re
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -22,9 +22,8 @@ from django.utils import timezone
 from django_redis import get_redis_connection
 
 from notifications_counter.buffer import Buffer
+from notifications_counter.buffer.calls import Call
 from notifications_counter.buffer.client import Client, read_all_owed
-from notifications_counter.buffer.commands import Command
-from notifications_counter.buffer.pipeline import Pipeline
 from notifications_counter.counters import Counter, unread
 from notifications_counter.models import Notification
 from notifications_counter.monitoring.status import Status, read_status
@@ -180,28 +179,18 @@ def redis_out_of_reach() -> Iterator[None]:
         yield
 
 
-def sent_get(client: Client) -> Pipeline:
-    """A command whose reply is not read yet."""
-    pipeline = Pipeline(client, [Command("GET", "key", ("key",))])
-    pipeline.send()
-    return pipeline
-
-
 @contextmanager
 def sent() -> Iterator[list[str]]:
     """The commands and scripts, by name, that are sent to Redis meanwhile."""
     commands: list[str] = []
-    send = Pipeline.send
+    send = Client._exchange
 
-    def noting(self: Pipeline, urgent: bool = False) -> None:
-        commands.extend(call.name for call in self.calls)
-        send(self, urgent)
+    def noting(self: Client, calls: Sequence[Call], wait: bool = True) -> Any:
+        commands.extend(call.name for call in calls)
+        return send(self, calls, wait)
 
-    Pipeline.send = noting
-    try:
+    with mock.patch.object(Client, "_exchange", noting):
         yield commands
-    finally:
-        Pipeline.send = send
 
 
 def session() -> int:

@@ -58,8 +58,8 @@ def cache(location="redis://somewhere:6379/1", backend=REDIS, **options):
     ("value", "text"),
     [
         ([], "The value of NOTIFICATIONS_COUNTER must be a dict, not []."),
-        ({"FLUSH_CHUNKS": 1}, "has an unknown entry 'FLUSH_CHUNKS'. Did you mean 'FLUSH_CHUNK'?"),
-        ({"FLUSH_CHUNK": "5"}, "NOTIFICATIONS_COUNTER['FLUSH_CHUNK'] must be a positive integer, not '5'."),
+        ({"SHARD": 1}, "has an unknown entry 'SHARD'. Did you mean 'SHARDS'?"),
+        ({"SHARDS": "5"}, "NOTIFICATIONS_COUNTER['SHARDS'] must be a positive integer, not '5'."),
         ({"MAX_TRANSACTION_AGE": 0}, "['MAX_TRANSACTION_AGE'] must be a number of seconds, at least 60, not 0."),
         ({"HEAL_AFTER": -1}, "['HEAL_AFTER'] must be a non-negative number of seconds, not -1."),
         ({"HEAL_AFTER": math.inf}, "['HEAL_AFTER'] must be a non-negative number of seconds, not inf."),
@@ -130,17 +130,19 @@ def test_a_cache_in_place_of_its_name(alias):
 
 
 @pytest.mark.parametrize(
-    ("location", "options", "limited"),
+    ("query", "options", "good"),
     [
-        ("redis://h/0", {"CONNECTION_POOL_KWARGS": {"socket_timeout": None}}, False),
-        ("redis://h/0", {"CONNECTION_POOL_KWARGS": {"socket_timeout": 1}}, True),
-        ("redis://h/0", {"SOCKET_TIMEOUT": 1}, True),
-        ("redis://h/0?socket_timeout=1", {"CONNECTION_POOL_KWARGS": {"socket_timeout": None}}, True),
+        ("", {}, False),
+        ("", {"SOCKET_TIMEOUT": 0.1}, False),
+        ("", {"SOCKET_TIMEOUT": 0.1, "SOCKET_CONNECT_TIMEOUT": 2}, False),
+        ("", {"SOCKET_TIMEOUT": 0.1, "SOCKET_CONNECT_TIMEOUT": 1}, True),
+        ("?socket_timeout=0.1", {"CONNECTION_POOL_KWARGS": {"socket_connect_timeout": 0.1}}, True),
     ],
 )
-def test_a_reply_may_take_for_ever(location, options, limited):
-    with override_settings(CACHES={"default": {**cache(location), "OPTIONS": options}}):
-        assert ("W002" not in found()) == limited
+def test_a_reply_may_take_long(query, options, good):
+    with override_settings(CACHES={"default": {**cache(f"redis://h/0{query}"), "OPTIONS": options}}):
+        assert ("W002" not in found(include_deployment_checks=True)) == good
+        assert "W002" not in found()
 
 
 @pytest.mark.parametrize(
@@ -167,7 +169,7 @@ def test_the_default_cache_is_mentioned_only_for_a_deployment():
     assert "W003" in found(include_deployment_checks=True)
     caches = {"default": {"BACKEND": LOCMEM}, "counters": cache()}
     with override_settings(CACHES=caches, NOTIFICATIONS_COUNTER={"CACHE_ALIAS": "counters"}):
-        assert found(include_deployment_checks=True) == {}
+        assert found(include_deployment_checks=True).keys() <= {"W002"}  # the timeouts of the tests
 
 
 # --------------------------------------------------------------------------------------------------------- databases
@@ -521,7 +523,7 @@ def test_rows_that_the_database_changes(declare):
 @pytest.mark.django_db(transaction=True)
 def test_the_servers_of_the_tests_are_good():
     of_topics = {"W006"} if connection.vendor == "mysql" else set()  # they have texts as keys
-    assert deployed().keys() == {"W003"} | of_topics
+    assert deployed().keys() - {"W002"} == {"W003"} | of_topics  # the timeouts of the tests are long
 
 
 @pytest.mark.django_db(transaction=True)

@@ -2,10 +2,6 @@
 
 import ast
 import asyncio
-import inspect
-import os
-import socket
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,16 +9,12 @@ from typing import Any
 
 import django
 import pytest
-import redis
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
-from django.core.cache import caches
 from django.db import connections, transaction
 from django.db.models import F, Q, QuerySet
 from django.db.models.lookups import Exact
 from django.dispatch import Signal
-from django_redis.pool import ConnectionFactory
 
-import servers
 from notifications_counter import internals
 from notifications_counter.internals import (
     ROW_COUNT,
@@ -39,18 +31,12 @@ from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.signals import counts_changed
 from notifications_counter.writes.door import DOORS
 from tests.source import trees
-from tests.support import OtherConnection, wait_until
+from tests.support import OtherConnection
 
 pytestmark = pytest.mark.once
 
 
 # ---------------------------------------------------------------- where such names are used
-UNDOCUMENTED = {
-    "can_read", "connection_class", "connection_factory", "connection_kwargs", "disconnect_connection_pools",
-    "get_redis_connection", "nodes_manager", "pool_cls_kwargs", "send_packed_command",
-}  # fmt: skip
-"""Names of redis-py and django-redis that look public, and are not documented."""
-
 DOCUMENTED = {"_asdict", "_replace", "_base_manager", "_default_manager", "_meta", "_state"}
 """Names of Python and Django that look private, and are documented."""
 
@@ -131,12 +117,12 @@ def django_objects() -> dict[str, list[Any]]:
     }
 
 
-def test_names_that_are_not_public_are_used_in_one_module():
+def test_private_names_are_used_in_one_module():
+    """And none of redis-py and django-redis."""
+    assert not [path for path, tree in trees().items() if path.startswith("internals/") and "redis" in names_in(tree)]
     ours = set().union(*map(defined_in, others().values()))
     used = {(path, name) for path, tree in others().items() for name in names_in(tree)}
     assert not {(path, name) for path, name in used if is_private(name) and name not in ours | DOCUMENTED}
-    imported = {"get_redis_connection"}  # django-redis documents a function of this name
-    assert not {(path, name) for path, name in used if name in UNDOCUMENTED - imported}
 
 
 def test_what_django_does_not_document_is_imported_from_one_module():
@@ -173,177 +159,6 @@ def test_internals_import_nothing_of_ours():
     for tree in (tree for path, tree in trees().items() if path.startswith("internals/")):
         assert not [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level > 1]
         assert "notifications_counter" not in names_in(tree)
-
-
-# -------------------------------------------------------------------- redis-py: connections
-@pytest.fixture
-def connection() -> Iterator[Any]:
-    """A connection to the Redis of the tests, made outside of its pool."""
-    pool = redis.ConnectionPool.from_url(os.environ["TEST_REDIS_URL"], client_name="made-outside", protocol=2)
-    connection = internals.new_connection(pool)
-    yield connection
-    connection.disconnect()
-    assert not pool._in_use_connections
-
-
-def ask(connection: Any, *words: bytes) -> Any:
-    packed = b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
-    internals.send_packed(connection, [packed])
-    return connection.read_response()
-
-
-def test_a_new_connection_has_the_options_of_its_pool(connection):
-    assert ask(connection, b"CLIENT", b"GETNAME") == b"made-outside"
-
-
-@pytest.mark.parametrize("scheme", ["redis", "unix", "none"])
-def test_the_setup_of_a_connection_is_limited(scheme):
-    """Each of these servers takes connections and says nothing."""
-    with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as silent:
-        silent.bind(path := f"{directory}/socket")
-        silent.listen()
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            url = {"redis": "redis://127.0.0.1:{1}?password=x", "unix": "unix://{0}?password=x"}
-            url["none"] = url["redis"] + "&socket_timeout=0.1"
-            pool = redis.ConnectionPool.from_url(
-                url[scheme].format(path, server.getsockname()[1]), socket_connect_timeout=600
-            )
-            limit: list[float | None] = [0.1 if scheme != "none" else None]
-            internals.limit_setup(pool, lambda: limit[0])
-            internals.limit_setup(pool, lambda: 600)  # it is limited already
-            connection = internals.new_connection(pool)
-            before = connection.socket_timeout
-            with pytest.raises(redis.TimeoutError):
-                connection.connect()
-            assert connection.socket_timeout == before
-
-
-def test_the_wait_of_a_connection_is_limited(connection):
-    internals.limit_wait(connection, 1)  # it is set up later
-    assert ask(connection, b"ECHO", b"x") == b"x"
-    default = connection.socket_timeout
-    for limit, timeout in [(0.25, 0.25), (None, default), (10**6, default or 10**6)]:
-        internals.limit_wait(connection, limit)
-        assert connection._sock.gettimeout() == timeout
-    internals.limit_wait(connection, 0.1)
-    internals.send_packed(connection, [b"*3\r\n$5\r\nBLPOP\r\n$12\r\nnc-no-such-x\r\n$1\r\n0\r\n"])
-    with pytest.raises(redis.TimeoutError):
-        connection.read_response()
-    assert connection._sock is None
-
-
-def test_a_pool_says_that_it_is_exhausted():
-    pool = redis.ConnectionPool.from_url(os.environ["TEST_REDIS_URL"], max_connections=1)
-    connection = pool.get_connection()
-    with pytest.raises(redis.ConnectionError) as exhausted:
-        pool.get_connection()
-    pool.release(connection)
-    pool.disconnect()
-    assert internals.is_exhausted(exhausted.value)
-
-
-@pytest.mark.parametrize("kind", [redis.ConnectionPool, redis.BlockingConnectionPool])
-def test_only_idle_connections_are_closed(kind):
-    pool = kind.from_url(os.environ["TEST_REDIS_URL"])
-    idle, used = pool.get_connection(), pool.get_connection()
-    pool.release(idle)
-    internals.disconnect_idle(pool)
-    assert used._sock
-    assert not idle._sock or "inuse_connections" not in inspect.signature(pool.disconnect).parameters
-    pool.release(used)
-    pool.disconnect()
-
-
-def test_a_packed_command_is_sent_as_it_is(connection):
-    assert ask(connection, b"ECHO", b"\xff\r\n\0") == b"\xff\r\n\0"
-
-
-class Managed(redis.Connection):
-    """As Sentinel's."""
-
-    def read_response(self, *args: Any, **kwargs: Any) -> Any:
-        return super().read_response(*args, **kwargs)
-
-
-@pytest.mark.parametrize("seconds", [0, 60])
-@pytest.mark.parametrize("kind", [redis.Connection, Managed])
-def test_a_reply_may_be_an_error(kind, seconds):
-    """Connections that do more, or are tested now and then, leave sending and reading to redis-py."""
-    url = os.environ["TEST_REDIS_URL"]
-    pool = redis.ConnectionPool.from_url(url, connection_class=kind, health_check_interval=seconds)
-    internals.limit_setup(pool, lambda: 5)
-    connection = internals.new_connection(pool)
-    assert connection.is_plain is (kind is redis.Connection and not seconds)
-    for _ in range(2):  # the second time, it is set up
-        internals.send_packed(connection, [b"*1\r\n$7\r\nno-such\r\n", b"*1\r\n$4\r\nPING\r\n"])
-        replies: list[object] = []
-        assert internals.read_replies(connection, 1, replies)
-        assert not internals.read_replies(connection, 1, replies)
-        assert "unknown command" in str(replies[0])
-        assert replies[1:] == [b"PONG"]
-    connection.disconnect()
-
-
-def test_input_is_seen_before_it_is_read(connection):
-    internals.send_packed(connection, [b"*1\r\n$4\r\nPING\r\n" * 2])
-    wait_until(lambda: internals.has_input(connection))
-    assert connection.read_response() == connection.read_response() == b"PONG"
-    assert not internals.has_input(connection)
-
-
-def test_the_end_of_a_connection_is_seen(connection):
-    number = ask(connection, b"CLIENT", b"ID")
-    assert not internals.has_input(connection)
-    with redis.Redis.from_url(os.environ["TEST_REDIS_URL"]) as other:
-        other.client_kill_filter(_id=number)
-    wait_until(lambda: ended(connection))
-
-
-def ended(connection: Any) -> bool:
-    try:
-        return internals.has_input(connection)
-    except redis.ConnectionError:
-        return True
-
-
-def test_the_default_timeout_is_that_of_a_connection():
-    assert internals.default_socket_timeout() == redis.Connection().socket_timeout
-
-
-# ------------------------------------------------------------------------ redis-py: clusters
-def test_the_nodes_of_a_cluster():
-    with servers.redis_cluster() as nodes:
-        cluster = internals.new_cluster(nodes[0].url, lambda: None)
-        for node in cluster.get_primaries():
-            assert hasattr(node.redis_connection.connection_pool.connection_class, "setup_is_limited")
-        ports = {internals.node_pool(cluster, f"key:{i}").connection_kwargs["port"] for i in range(50)}
-        assert ports == {node.port for node in nodes}
-        known = cluster.nodes_manager.slots_cache
-        cluster.nodes_manager.slots_cache = {}
-        in_use = [node.redis_connection.connection_pool.get_connection() for node in cluster.get_primaries()]
-        for connection in in_use:
-            internals.send_packed(connection, [b"*1\r\n$4\r\nPING\r\n"])
-        internals.reload_nodes(cluster)
-        assert cluster.nodes_manager.slots_cache.keys() == known.keys()
-        assert [connection.read_response() for connection in in_use] == [b"PONG"] * 3
-        internals.disconnect_nodes(cluster)
-        assert cluster.set("still", "usable")
-        cluster.close()
-
-
-# ----------------------------------------------------------------------------- django-redis
-def test_a_cache_of_django_redis_has_a_connection_factory(settings):
-    assert isinstance(internals.connection_factory(caches["default"]), ConnectionFactory)
-
-
-def test_another_cache_has_none(settings):
-    settings.CACHES = {**settings.CACHES, "other": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
-    assert internals.connection_factory(caches["other"]) is None
-
-
-def test_a_connection_factory_has_the_options_of_the_pool():
-    options = {"max_connections": 3}
-    assert internals.pool_options(ConnectionFactory({"CONNECTION_POOL_KWARGS": options})) == options
 
 
 # ------------------------------------------------------------------------------------ Django

@@ -39,7 +39,7 @@ def test_keys_of_its_own(alice, redis_client):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("entry", [{"FLUSH_CHUNKS": 10}, {"FLUSH_CHUNK": 0}])
+@pytest.mark.parametrize("entry", [{"SHARD": 10}, {"SHARDS": 0}])
 def test_bad_entries(entry):
     (name,) = entry
     with pytest.raises(ValueError, match=name):

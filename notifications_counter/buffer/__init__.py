@@ -1,6 +1,6 @@
 """Everything that is in Redis: its keys, its scripts, and a typed method for each script."""
 
-from .buffer import Buffer
+from .buffer import Buffer, totals_of
 from .types import Status
 
-__all__ = ["Buffer", "Status"]
+__all__ = ["Buffer", "Status", "totals_of"]

@@ -4,23 +4,22 @@ unavailable."""
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from ..conf import options
 from ..exceptions import BufferUnavailable
+from .calls import OWNERS_PER_CALL, Argument, Call, chunked, owners_as_json, script
 from .client import Client
-from .commands import OWNERS_PER_CALL, Argument, Call, Get, call_of, chunked, owners_as_json
 from .keys import Keys
-from .scripts import script
 from .types import (
     AnnouncedIntent,
     Delta,
     Fetched,
     LastRun,
-    Monitored,
     Peek,
     Status,
     as_integers,
@@ -33,9 +32,6 @@ from .types import (
 
 LEASE = 10
 """Seconds that a lease lasts. Safety does not depend on it."""
-
-WRITES = ("announce", "confirm")
-"""Scripts without which Redis does not learn of changes."""
 
 IDENTITY = ("run_id", "master_replid")
 """Fields of INFO that name a process and a history of writes. A failover and back changes only the second."""
@@ -52,24 +48,16 @@ HOUR = 3600
 DAY = 86400
 """Seconds for which the last run of the flusher is known."""
 
+MOST_INTENTS = 100
+"""The most intents that monitoring looks at."""
+
 REASON = 500
 """The most characters of a failure that are noted."""
 
 
 class MustCountRows(BufferUnavailable):
-    """Redis answers, but only the rows tell the count: it has lost ``ready`` or refuses changes, another declaration is
-    in force, or the owner is in flight."""
-
-
-class _Calls(dict[str, Call]):
-    """Calls of the scripts by name, with keys of the shard, and without arguments."""
-
-    def __init__(self, keys: Keys):
-        self._keys = keys
-
-    def __missing__(self, name: str) -> Call:
-        self[name] = call_of(script(name), [getattr(self._keys, key) for key in script(name).keys])
-        return self[name]
+    """Redis answers, but only the rows tell the count: it has lost ``ready``, another declaration is in force, or the
+    owner is in flight."""
 
 
 class Buffer:
@@ -86,22 +74,24 @@ class Buffer:
         self.shard = shard
         self.fingerprint = fingerprint
         self.is_known = is_known
-        self.calls = _Calls(keys)
         self.trusted: tuple[str | bytes, str] = "", keys.total("0", "")
         """The value of ``ready`` when totals were last read, and the beginning of their keys, which depends on it."""
 
+    def script_call(self, name: str, *args: Argument) -> Call:
+        """Return the call of a script with the keys that it names."""
+        found = script(name)
+        return Call.of(found, [getattr(self.keys, key) for key in found.keys], args)
+
     def run(self, name: str, *args: Argument) -> Any:
         """Call a script and return its reply."""
-        return self.client.ask(Call(*self.calls[name][:-1], args))
+        return self.client.ask(self.script_call(name, *args))
 
     # ------------------------------------------------------------------ reads
     def total(self, owner: str) -> int | None:
         """Return a cached total, or None. MustCountRows if the owner is in flight, or no total can be trusted."""
-        self.require_writes()
-        end = [owner.encode()]
         while True:
             trusted, prefix = self.trusted
-            ready, total = self.client.ask(Get(self.keys.ready, prefix, end))
+            ready, total = self.client.ask(Call(("MGET", self.keys.ready, prefix + owner)))
             if ready == trusted:
                 break
             self.trust(ready)
@@ -111,12 +101,6 @@ class Buffer:
             if is_marked(total):
                 raise MustCountRows("The owner is in flight. Reads count rows meanwhile.") from None
             return as_integers([total])[0]
-
-    def require_writes(self) -> None:
-        """Raise MustCountRows if Redis does not learn of changes, so cached counts may be too old."""
-        refused = self.client.breaker.refused_commands
-        if refused and not refused.keys().isdisjoint(WRITES):
-            raise MustCountRows(f"Redis (cache {self.client.alias!r}) does not accept changes.")
 
     def trust(self, ready: str | bytes | None) -> None:
         """Read totals under this value of ``ready`` from now on. MustCountRows if it is missing, or belongs to another
@@ -140,41 +124,42 @@ class Buffer:
         return self.run("keep", generation, token, options.TOTAL_TTL, owners_as_json(list(counts)), texts)
 
     # ----------------------------------------------------------------- writes
-    def announce(self, intent: str, owners: Sequence[str]) -> None:
-        """Announce an intent to change these owners' counts; everyone's if there are none. Do so before the database
-        commits."""
-        self.client.ask(self.announce_call(intent, owners_as_json(owners)))
+    def announcement(self, intent: str, owners: Sequence[str]) -> Call:
+        """Return the call that announces an intent to change these owners' counts; everyone's if there are none. It is
+        for before the database commits. The reply is 0 if no flusher uses these keys."""
+        return self.script_call("announce", intent, owners_as_json(owners), "1" if self.is_known else "")
 
-    def announce_call(self, intent: str, owners: str) -> Call:
-        """Return the call of ``announce`` for owners as JSON, to be sent together with others."""
-        return Call(*self.calls["announce"][:-1], (intent, owners, "1" if self.is_known else ""))
+    def announce(self, intent: str, owners: Sequence[str]) -> None:
+        """Announce an intent."""
+        check_used(self.client.ask(self.announcement(intent, owners)))
+
+    def confirmation(self, intent: str, owners: Sequence[str], deltas: Sequence[Delta]) -> Call:
+        """Return the call that removes an intent and adds the deltas of its owners. The reply is 0 if these keys were
+        retired."""
+        exact = [None if delta is None or abs(delta) >= EXACT else delta for delta in deltas]
+        return self.script_call("confirm", self.fingerprint, intent, owners_as_json(owners), json.dumps(exact))
 
     def confirm(self, intent: str, deltas: Mapping[str, Delta]) -> None:
-        """Remove an intent and add its deltas."""
-        self.client.ask(self.confirm_call(intent, owners_as_json(list(deltas)), list(deltas.values())), urgent=True)
-
-    def confirm_call(self, intent: str, owners: str, deltas: Sequence[Delta]) -> Call:
-        """Return the call of ``confirm`` for owners as JSON, to be sent together with others."""
-        exact = [None if delta is None or abs(delta) >= EXACT else delta for delta in deltas]
-        return Call(*self.calls["confirm"][:-1], (self.fingerprint, intent, owners, json.dumps(exact)))
+        """Confirm an intent."""
+        check_used(self.client.ask(self.confirmation(intent, list(deltas), list(deltas.values())), urgent=True))
 
     def doubt(self, owners: Sequence[str]) -> None:
         """Put owners in doubt, so that readers count their rows."""
         for some in chunked(owners, OWNERS_PER_CALL):
-            self.run("doubt", *some)
+            check_used(self.run("doubt", *some))
 
     def forget(self) -> None:
         """Put everyone in doubt, until a generation begins."""
-        self.run("doubt")
+        check_used(self.run("doubt"))
 
     def reset(self) -> None:
         """Put everyone in doubt until a generation begins, and take announcements, also on keys that were retired."""
-        self.client.call(self.keys.ready, "DEL", self.keys.ready)
-        self.client.call(self.keys.state, "HSET", self.keys.state, "finished", "")
+        self.client.call("DEL", self.keys.ready)
+        self.client.call("HSET", self.keys.state, "finished", "")
 
     def listen(self, seconds: int) -> None:
         """Have owners whose counts change published on the channel ``keys.live`` for some time, as lists in JSON."""
-        self.client.call(self.keys.listeners, "SET", self.keys.listeners, 1, "EX", seconds)
+        self.client.call("SET", self.keys.listeners, 1, "EX", seconds)
 
     # ------------------------------------------------------------------ flush
     def cut(self, mark: str, batch: str) -> tuple[str, int, int]:
@@ -211,23 +196,23 @@ class Buffer:
         """Return those of the owners that were set aside."""
         found: set[str] = set()
         for some in chunked(owners, OWNERS_PER_CALL):
-            reasons = self.client.call(self.keys.aside, "HMGET", self.keys.aside, *some)
+            reasons = self.client.call("HMGET", self.keys.aside, *some)
             found |= {owner for owner, reason in zip(some, reasons, strict=True) if reason is not None}
         return found
 
     def take_back(self, owners: Sequence[str] | None = None) -> None:
         """Forget that owners were set aside, by default all of them, because they are stored now, or tried again."""
         if owners is None:
-            self.client.call(self.keys.aside, "DEL", self.keys.aside)
+            self.client.call("DEL", self.keys.aside)
         for some in chunked(owners or (), OWNERS_PER_CALL):
-            self.client.call(self.keys.aside, "HDEL", self.keys.aside, *some)
+            self.client.call("HDEL", self.keys.aside, *some)
 
     # ------------------------------------------------------------------- heal
     def status(self) -> Status:
         """Return the state of the shard at one moment."""
         return Status.of({decode(name): value for name, value in pairs(self.run("status"))})
 
-    def info(self) -> dict[str, str]:
+    def info(self) -> dict[str, Any]:
         """Return INFO of the server that holds the shard; empty if the server refuses it."""
         return self.client.info(self.keys.state)
 
@@ -246,36 +231,40 @@ class Buffer:
         self.run("begin_generation", generation, self.fingerprint, server)
 
     def retire(self) -> None:
-        """Put these keys out of use for good, after a change of SHARDS."""
-        self.run("retire")
+        """Put these keys out of use for good, after a change of SHARDS. What waits there is dropped: everyone is
+        compared in the new shards. Processes that still use the old ones count rows, and leave RecountRequests."""
+        keys = self.keys
+        # rule: unknown_redis
+        self.client.call("SET", keys.ready, "retired")
+        self.client.call("UNLINK", keys.pending, keys.flushing, keys.state, keys.intents, keys.in_flight, keys.aside)
 
     def intents(self) -> Iterator[AnnouncedIntent]:
         """Yield every intent that is announced and not confirmed."""
         cursor = "0"
         while True:
-            reply, page = self.client.call(self.keys.intents, "HSCAN", self.keys.intents, cursor, "COUNT", 100)
+            reply, page = self.client.call("HSCAN", self.keys.intents, cursor, "COUNT", 100)
             yield from (AnnouncedIntent.of(decode(intent), entry) for intent, entry in pairs(page))
             if (cursor := decode(reply)) == "0":
                 return
 
-    def ground(self, intent: str) -> None:
-        """Doubt the owners of an intent whose transaction may still commit."""
-        self.run("ground", intent, 0)
+    def ground(self, intent: str, drop: bool = False) -> None:
+        """Doubt the owners of an intent whose transaction may still commit; ``drop`` it if that must be dead."""
+        self.run("ground", intent, int(drop))
 
-    def drop_intent(self, intent: str) -> None:
-        """Doubt the owners of an intent, and drop it, because its transaction must be dead."""
-        self.run("ground", intent, 1)
+    def overdue(self, heal_after: float, now: int) -> int:
+        """Return how many intents are older than ``heal_after`` seconds ``now``, or were announced in the future. Looks
+        at MOST_INTENTS, because each may have a thousand owners."""
+        ages = (now - intent.began for intent in islice(self.intents(), MOST_INTENTS))
+        return sum(age >= heal_after or age < 0 for age in ages)
 
-    def monitor(self, heal_after: float) -> Monitored:
-        """Return how many intents are older than ``heal_after`` seconds, and the last run of the flusher. Looks at
-        about OWNERS_PER_CALL intents at most."""
-        overdue, last_run = self.run("monitor", math.ceil(heal_after), OWNERS_PER_CALL)
-        return Monitored(overdue, LastRun.of(decode(last_run)))
+    def last_run(self) -> LastRun:
+        """Return the last run of the flusher."""
+        return LastRun.of(decode(self.client.call("GET", self.keys.last_run) or ""))
 
     def note_run(self, failure: str = "") -> None:
         """Note that the flusher has just run, and why it failed, if it did."""
         key, run = self.keys.last_run, LastRun(time.time(), failure[:REASON])
-        self.client.call(key, "SET", key, json.dumps(run), "EX", DAY)
+        self.client.call("SET", key, json.dumps(run), "EX", DAY)
 
     # ------------------------------------------------------------------- walk
     def peek(self, owners: Sequence[str]) -> dict[str, Peek]:
@@ -292,15 +281,45 @@ class Buffer:
 
     def walked(self) -> str:
         """Return where a walk on demand was interrupted, if that was less than an hour ago; else empty."""
-        return decode(self.client.call(self.keys.walked, "GET", self.keys.walked) or "")
+        return decode(self.client.call("GET", self.keys.walked) or "")
 
     def note_walked(self, position: str) -> None:
         """Remember how far a walk on demand has come. Empty: it is complete."""
         key = self.keys.walked
         if position:
-            self.client.call(key, "SET", key, position, "EX", HOUR)
+            self.client.call("SET", key, position, "EX", HOUR)
         else:
-            self.client.call(key, "DEL", key)
+            self.client.call("DEL", key)
+
+
+def totals_of(shares: Sequence[tuple[Buffer, Sequence[bytes]]]) -> list[list[int | None] | None]:
+    """Return the cached totals of owners in each shard, in one round trip; None for each that is not cached, and for a
+    shard that raises BufferUnavailable."""
+    if not shares:
+        return []
+    calls, before = [], [buffer.trusted for buffer, _ in shares]
+    for (buffer, owners), (_, prefix) in zip(shares, before, strict=True):
+        calls.append(Call(("MGET", buffer.keys.ready, *map(prefix.encode().__add__, owners))))
+    found: list[list[int | None] | None] = []
+    outcomes = shares[0][0].client.ask_all(calls)
+    for share, (trusted, _), outcome in zip(shares, before, outcomes, strict=True):
+        totals: list[int | None] | None = None
+        if not isinstance(outcome, BufferUnavailable):
+            ready, *values = outcome
+            if ready == trusted:
+                totals = as_integers(values)
+            else:
+                with suppress(BufferUnavailable):
+                    share[0].trust(ready)
+                    (totals,) = totals_of([share])
+        found.append(totals)
+    return found
+
+
+def check_used(reply: Any) -> None:
+    """Raise BufferUnavailable if no flusher uses the keys of a script."""
+    if reply == 0:
+        raise BufferUnavailable("Redis is new or was emptied, or SHARDS has changed. Reads count rows until a flush.")
 
 
 def _score(delta: Any) -> int | None:

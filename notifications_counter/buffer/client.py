@@ -1,40 +1,36 @@
-"""Sends commands to the Redis behind a cache of django-redis."""
+"""Sends calls to the Redis behind a cache of django-redis."""
 
 from __future__ import annotations
 
 import atexit
-import time
+import threading
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
+from weakref import WeakSet
 
+import redis
 from django.conf import settings
 from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.dispatch import receiver
+from django_redis import get_redis_connection
+from redis.exceptions import NoScriptError, ResponseError
 
-from ..conf import options, shown
+from ..conf import shown
 from ..exceptions import BufferUnavailable, ConfigurationError
-from ..internals import (
-    connection_factory,
-    disconnect_idle,
-    is_exhausted,
-    limit_setup,
-    redis_py,
-)
-from ..signals import redis_called
-from . import errors
-from .breaker import BROKEN, NEVER, Breaker
-from .commands import Argument, Command, TypedKeys, call_of
-from .connections import Connections
-from .location import HOW_TO_WRITE, parse, reason_of, urls_of
-from .patience import Patience, limit
-from .pipeline import AnyCall, Pipeline, late_failures
-from .scripts import Script, script
+from .breaker import Breaker
+from .calls import Argument, Call, Script
+from .connection import FAILURES, Connection
+from .keys import is_of_shard
+from .location import HOW_TO_WRITE, parse, urls_of
 from .troubles import TroubleLog
 from .types import decode
+
+EXHAUSTED: Any = getattr(redis.exceptions, "MaxConnectionsError", ())
+"""What a pool raises if all its connections are in use, since redis-py 6."""
 
 _clients: dict[str, Client] = {}
 
@@ -49,22 +45,28 @@ def client_of(alias: str) -> Client:
     """Return the client of a cache alias. ConfigurationError if it is not a django-redis cache."""
     client = _clients.get(alias)
     if client is None:
-        redis_py()
-        try:
-            factory = connection_factory(caches[alias])
-        except ImproperlyConfigured as error:  # InvalidCacheBackendError, too
-            if alias in settings.CACHES:
-                raise ConfigurationError(f"The cache {alias!r} cannot be used: {error}") from None
-            raise ConfigurationError(
-                f"NOTIFICATIONS_COUNTER['CACHE_ALIAS'] is {shown(alias)}, which is not defined in CACHES."
-            ) from None
-        if factory is None:
-            raise ConfigurationError(
-                f"CACHE_ALIAS {alias!r} is not a django-redis cache; set NOTIFICATIONS_COUNTER['CACHE_ALIAS'] to an "
-                "entry of CACHES whose BACKEND is django_redis.cache.RedisCache."
-            )
-        client = _clients[alias] = getattr(factory, "client_class", Client)(alias)
+        _check(alias)
+        client = _clients[alias] = Client(alias)
     return client
+
+
+def _check(alias: str) -> None:
+    """Raise ConfigurationError if the counters cannot use a cache. Errors of redis-py would show a part of its URL."""
+    if alias not in settings.CACHES:
+        raise ConfigurationError(
+            f"NOTIFICATIONS_COUNTER['CACHE_ALIAS'] is {shown(alias)}, which is not defined in CACHES."
+        )
+    try:
+        is_django_redis = hasattr(caches[alias], "client")
+    except ImproperlyConfigured as error:
+        raise ConfigurationError(f"The cache {alias!r} cannot be used: {error}") from None
+    if not is_django_redis:
+        raise ConfigurationError(
+            f"CACHE_ALIAS {alias!r} is not a django-redis cache; set NOTIFICATIONS_COUNTER['CACHE_ALIAS'] to an entry "
+            "of CACHES whose BACKEND is django_redis.cache.RedisCache."
+        )
+    if None in map(parse, urls_of(alias)):
+        raise ConfigurationError(f"The LOCATION of the cache {alias!r} is not a URL of Redis. {HOW_TO_WRITE}")
 
 
 def used_clients() -> list[Client]:
@@ -74,159 +76,202 @@ def used_clients() -> list[Client]:
 
 @atexit.register
 def read_all_owed() -> None:
-    """Read the replies that are owed on all idle connections, and close these, before the process ends."""
+    """Read the replies that this thread is owed, before the process ends."""
     for client in used_clients():
-        client.close_idle()
-    late_failures.handle()
+        client.let_go()
 
 
 class Client:
-    """The client of the Redis behind a cache. It never retries by itself, because that could count twice."""
+    """The client of the Redis behind a cache. It never retries by itself, because that could count twice.
 
-    knows_server = True
-    """Whether all its keys are on one server."""
+    A thread holds one connection of the site's pool, as it holds a connection to the database. So a call costs less
+    than one of redis-py, nobody has to wait for the reply to a confirmation, and a read that follows is behind it. At
+    most half of the pool is held. The others, and those of Sentinel and clusters, go back to it after each call.
+    """
 
     def __init__(self, alias: str):
         self.alias = alias
         self.breaker = Breaker(alias)
         self.troubles = TroubleLog(self)
+        self._refused_doubt: Call | None = None
+        self._ran: set[str] = set()  # scripts that the server knows, unless it has forgotten them since
+        self._thread = threading.local()
+        self._held: WeakSet[Connection] = WeakSet()  # of all threads
 
-    @cached_property
-    def redis(self) -> Any:
-        """The client of redis-py. ConfigurationError if LOCATION is no URL; redis-py's error would show a part."""
-        if None in map(parse, urls_of(self.alias)):
-            raise ConfigurationError(f"The LOCATION of the cache {self.alias!r} is not a URL of Redis. {HOW_TO_WRITE}")
-        from django_redis import get_redis_connection
-
-        return get_redis_connection(self.alias)
-
-    @cached_property
-    def is_limited(self) -> bool:
-        """Whether the site limits the number of connections. If it does, never hold one while waiting for another."""
-        cache: Any = settings.CACHES[self.alias]
-        about = cache.get("OPTIONS", {})
-        return (
-            "max_connections" in about.get("CONNECTION_POOL_KWARGS", ())
-            or "CONNECTION_POOL_CLASS" in about
-            or "max_connections=" in str(cache.get("LOCATION"))
-        )
-
-    @cached_property
-    def _connections(self) -> Any:
-        return self._connections_of(self.redis.connection_pool)
-
-    def _connections_of(self, pool: Any) -> Any:
-        limit_setup(pool, limit)
-        if type(pool) is redis_py().ConnectionPool and self.knows_server and not self.is_limited:
-            return Connections(pool)
-        return pool  # it enforces a limit, or finds the master among several servers
-
-    def pool(self, key: str) -> Any:
-        """Return the connections to the server that holds ``key``."""
-        if self.breaker.refuses_writes:  # the address may lead to another server now, but only for new connections
-            disconnect_idle(self._connections)
-        return self._connections
-
-    def close_idle(self) -> None:
-        """Close the connections that nobody uses."""
-        if type(pool := self.__dict__.get("_connections")) is Connections:
-            pool.disconnect()
-
-    def node_of(self, key: str) -> Client:
-        """Return the client of the server that holds ``key``."""
-        return self
-
-    def trial(self) -> AbstractContextManager[None]:
-        """Return the context of a command that tries whether Redis is still down. The site waits for it no longer than
-        for a read, because others will have to try again."""
-        return nullcontext() if limit() is None else Patience(options.READ_TIMEOUT)
-
-    def check(self, key: str) -> None:
-        """Raise BufferUnavailable while Redis is down.
-
-        A server that refuses writes, such as a replica, still answers readers, with old data. It must accept a write
-        before it is used again.
-        """
-        self.breaker.check()
-        if self.breaker.refuses_writes:
-            self.run(script("probe"), (f"{key}:probe",), (), urgent=True)
-
-    def ask(self, call: AnyCall, urgent: bool = False) -> Any:
-        """Send a call and return its reply. For RETRY_AFTER seconds after a failure, only ``urgent`` calls are sent.
-        BufferUnavailable if it was not sent, or Redis did not answer or refused."""
-        pipeline = Pipeline(self if self.knows_server else self.node_of(call.key), [call])
-        try:
-            pipeline.send(urgent)
-            (outcome,) = pipeline.outcomes()
-        except BaseException:
-            pipeline.close()
-            raise
-        if late_failures:  # of this, or of one that was owed on the connection
-            late_failures.handle()
+    # ---------------------------------------------------------------- calls
+    def ask(self, call: Call, urgent: bool = False) -> Any:
+        """Send a call and return its reply. BufferUnavailable if Redis did not answer or refused."""
+        (outcome,) = self.ask_all([call], urgent)
         if isinstance(outcome, BufferUnavailable):
             raise outcome
         return outcome
 
-    def call(self, key: str, name: str, *arguments: Argument) -> Any:
+    def ask_all(self, calls: Sequence[Call], urgent: bool = False, wait: bool = True) -> list[Any]:
+        """Send calls in one go, and return the outcome of each: the reply, or the BufferUnavailable to raise. For
+        RETRY_AFTER seconds after a failure, only ``urgent`` calls are sent. Without ``wait``, where the thread holds a
+        connection, whoever uses it next reads the replies, and the outcomes are None."""
+        try:
+            if self.breaker.down_since is not None and not urgent:
+                self._try_again(calls[0])
+            outcomes = self._send(calls, wait)
+        except BufferUnavailable as error:
+            return [error] * len(calls)
+        except EXHAUSTED as error:
+            return [self.breaker.refuse("a connection", error)] * len(calls)
+        except FAILURES as error:
+            return [self.breaker.trip(error)] * len(calls)
+        return outcomes
+
+    def ask_each(self, calls: Sequence[Call]) -> list[Any]:
+        """Send calls in one go, and return their replies. BufferUnavailable if any of them failed."""
+        outcomes = self.ask_all(calls)
+        for outcome in outcomes:
+            if isinstance(outcome, BufferUnavailable):
+                raise outcome
+        return outcomes
+
+    def call(self, name: str, *arguments: Argument) -> Any:
         """Send a command and return its reply."""
-        return self.ask(Command(name, key, arguments))
+        return self.ask(Call((name, *arguments)))
 
-    def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument], urgent: bool = False) -> Any:
+    def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument] = ()) -> Any:
         """Call a script and return its reply."""
-        return self.ask(call_of(script, keys, args), urgent)
+        return self.ask(Call.of(script, keys, args))
 
-    def info(self, key: str, *section: str) -> dict[str, str]:
+    def attempt(self, *calls: Call) -> list[Any]:
+        """Send calls on which no count depends: a failure is no outage. Returns the replies, None if there are none."""
+        with suppress(*FAILURES):
+            return [None if isinstance(reply, ResponseError) else reply for _, reply in self._exchange(calls)]
+        return [None] * len(calls)
+
+    def info(self, key: str) -> dict[str, Any]:
         """Return INFO of the server that holds ``key``; empty if the server refuses it. Managed servers allow it,
         unlike CONFIG GET."""
-        lines = decode(self.ask(Command("INFO", key, section, may_be_refused=True)) or "").splitlines()
-        return dict(line.split(":", 1) for line in lines if ":" in line)
+        try:
+            node = {"target_nodes": self.redis.get_node_from_key(key)} if self._pool is None else {}
+            return self.redis.info(**node)
+        except ResponseError:
+            return {}
+        except FAILURES as error:
+            raise self.breaker.trip(error) from None
 
-    def lost(self, error: Exception) -> BufferUnavailable:
-        """Note that a command could not be sent or got no reply, and return the exception to raise."""
-        if is_exhausted(error):
-            return self.breaker.note_busy(error)
-        return self.breaker.trip(error)
+    def _send(self, calls: Sequence[Call], wait: bool) -> list[Any]:
+        answers = self._exchange(calls, wait)
+        outcomes = [
+            self._refused(call, reply) if isinstance(reply, ResponseError) else reply for call, reply in answers
+        ]
+        return outcomes[-len(calls) :] or [None] * len(calls)  # before them, those of calls that were owed a reply
 
-    def refused(self, error: Exception, call: AnyCall) -> BufferUnavailable:
-        """Note a refusal, and return the exception to raise."""
-        text, name = str(error), call.name
-        if text.startswith("UNUSED "):
-            reason = "is new or was emptied, or SHARDS has changed"
-            return BufferUnavailable(f"Redis (cache {self.alias!r}) {reason}. Reads count rows until the next flush.")
-        # Without memory, a server can still answer readers. Redis 6.2 wraps an error inside a script in one of its own.
-        if call.script is not None and (isinstance(error, errors.OutOfMemoryError) or " -OOM " in text):
-            self.troubles.note(text)
-            return self.breaker.note_full(error, name)
-        if BROKEN.search(text):
-            failed = self.breaker.note_broken(error, name)
-            self.troubles.note(str(failed))
-            self._mend(call.typed_keys)
-            return failed
-        if NEVER.search(text):
-            self.troubles.note(f"{name}: {text}")
-            return self.breaker.note_refusal(error, name)
-        self.breaker.refuses_writes = True
-        return self.breaker.trip(error)
+    def _try_again(self, call: Call) -> None:
+        """Raise BufferUnavailable while Redis is down.
 
-    def _mend(self, keys: TypedKeys) -> None:
-        """Delete foreign values in keys, once in a while."""
-        if keys and self.troubles.is_due(str(keys[0][0])):
-            self.run_aside("mend", [str(key) for key, _ in keys], [kind for _, kind in keys])
+        A server that refuses writes, such as a replica, still answers readers, with old data. It must accept a write
+        before it is used again: the doubt that it has refused, if there is one.
+        """
+        self.breaker.check()
+        if self._can_hold:  # the address may lead to another server now, but only for new connections
+            self._pool.disconnect(inuse_connections=False)
+        [*_, (_, reply)] = self._exchange([self._refused_doubt or Call(("DEL", f"{call.keys[0]}:probe"))])
+        if isinstance(reply, ResponseError):
+            raise self.breaker.trip(reply)
+        self._refused_doubt = None
+        self.breaker.reset()
+        self.troubles.note(self.breaker.reason)
 
-    def tell(self, name: str, started: int, error: Exception | None) -> None:
-        """Send ``redis_called`` for a command that was sent at ``started``, in nanoseconds."""
-        if error is not None:
-            reason_of(error, self.alias)
-        about = {"name": name, "cache": self.alias, "started": started, "ended": time.time_ns(), "error": error}
-        redis_called.send_robust(sender=type(self), **about)
+    def _refused(self, call: Call, error: ResponseError) -> BufferUnavailable:
+        """Note that Redis has refused a call, and return the exception to raise."""
+        unavailable = self.breaker.refuse(call.name, error)
+        self.troubles.note(str(unavailable))
+        is_trusted = self._delete_foreign(call)
+        if call.name == "doubt" and is_trusted:  # what is cached is too old
+            self._refused_doubt = call
+            return self.breaker.trip(error)
+        return unavailable
 
-    # ---------------------------------------------------------------- outages
-    def answered(self, name: str) -> None:
-        """Note that Redis has run a command or script, after an outage or a refusal."""
-        if self.breaker.down_since is not None and (reason := self.breaker.reset()) is not None:
-            self.troubles.note(reason)
-        self.breaker.accept(name)
+    def _delete_foreign(self, call: Call) -> bool:
+        """Delete what other programs have written to the keys of a script, and have readers count rows until a
+        generation begins: the script may have done half of its work. Returns whether what is cached is still read."""
+        if call.script is None or call.name != "doubt" and not self.troubles.is_due(call.keys[0]):
+            return True
+        kinds = self.attempt(*(Call(("TYPE", key)) for key in call.keys))
+        foreign = [
+            key
+            for key, kind, right in zip(call.keys, kinds, call.script.types, strict=False)
+            if kind is not None and decode(kind) not in ("none", right)
+        ]
+        ready = call.keys[0].rpartition(":")[0] + ":ready"
+        if foreign and is_of_shard(call.script.keys) and decode(*self.attempt(Call(("GET", ready)))) != "retired":
+            foreign.insert(0, ready)
+        if foreign:
+            self.attempt(Call(("UNLINK", *foreign)))
+        return ready not in foreign
 
-    def run_aside(self, name: str, keys: Sequence[str], args: Sequence[Argument]) -> None:
-        """Run a script on which no count depends, so that a failure is no outage."""
-        Pipeline(self, [call_of(script(name), keys, args).by_source]).attempt()
+    # ---------------------------------------------------------- connections
+    @cached_property
+    def redis(self) -> Any:
+        """The client of redis-py. That of a cluster asks it for its nodes."""
+        return get_redis_connection(self.alias)
+
+    @cached_property
+    def _pool(self) -> Any:
+        """The site's pool; None for a cluster, which has one for each node."""
+        return None if isinstance(self.redis, redis.RedisCluster) else self.redis.connection_pool
+
+    @cached_property
+    def _can_hold(self) -> bool:
+        return type(self._pool) is redis.ConnectionPool
+
+    def _exchange(self, calls: Sequence[Call], wait: bool = True) -> list[tuple[Call, Any]]:
+        """Send calls over this thread's connection, and return calls with their replies; see ``Connection``."""
+        if self._pool is None:
+            return self._exchange_with_nodes(calls)
+        connection = self._take()
+        wait = wait or not connection.is_held or not self._ran.issuperset(call.name for call in calls)
+        try:
+            answers = connection.exchange(calls, wait)
+        except BaseException:
+            connection.drop()
+            raise
+        self._give_back(connection)
+        self._ran.update(call.name for call, _ in answers)
+        return answers
+
+    def _take(self) -> Connection:
+        """Return the connection that this thread holds, or one of the pool. What interrupts the thread meanwhile, such
+        as a handler of a signal, gets another one."""
+        held: Connection | None = vars(self._thread).pop("held", None)
+        if held is not None:
+            if held.outages == self.breaker.outages and held.is_usable():
+                return held
+            held.drop()
+        connection = Connection(self._pool, self.breaker.outages)
+        if self._can_hold and len(self._held) < self._pool.max_connections // 2:
+            self._held.add(connection)
+            connection.is_held = True
+        return connection
+
+    def _give_back(self, connection: Connection) -> None:
+        if connection.is_held and "held" not in vars(self._thread):
+            self._thread.held = connection
+        else:
+            connection.release()
+
+    def let_go(self) -> None:
+        """Read what this thread is owed, and give its connection back."""
+        held: Connection | None = vars(self._thread).pop("held", None)
+        if held is not None:
+            held.end()
+
+    def _exchange_with_nodes(self, calls: Sequence[Call]) -> list[tuple[Call, Any]]:
+        """Send calls to the nodes of a cluster, and wait for the replies. Redis-py follows keys that move."""
+        pipeline = self.redis.pipeline()
+        for call in calls:
+            pipeline.execute_command(*call.command)
+        answers = list(zip(calls, pipeline.execute(raise_on_error=False), strict=True))
+        for i, (call, reply) in enumerate(answers):
+            if isinstance(reply, NoScriptError):
+                reply = self.redis.execute_command(*call.by_source.command)
+                answers[i] = call, reply
+            if isinstance(reply, FAILURES) and not isinstance(reply, ResponseError):
+                raise reply
+        return answers

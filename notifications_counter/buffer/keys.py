@@ -1,5 +1,6 @@
 """The keys of a shard in Redis. Scripts build the keys of cached totals: see ``shared.lua``."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 
 
@@ -41,3 +42,11 @@ class Keys:
     def total(self, generation: str, owner: str) -> str:
         """Return the key of an owner's cached total. ``lua/shared.lua`` builds the same."""
         return f"{self.base}:total:{generation}:{owner}"
+
+
+NAMES = {field.name for field in fields(Keys)[1:]}
+
+
+def is_of_shard(names: Iterable[str]) -> bool:
+    """Return whether these are names of a shard's keys. Others may have the same key at the end of theirs."""
+    return NAMES.issuperset(names)

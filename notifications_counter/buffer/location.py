@@ -8,8 +8,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from django.conf import settings
-
-from ..internals import redis_py
+from redis.connection import parse_url
 
 HOW_TO_WRITE = (
     "Use a URL such as 'redis://127.0.0.1:6379/1'. Percent-encode special characters in its user name and password, as "
@@ -35,7 +34,7 @@ def parse(url: Any) -> dict[str, Any] | None:
     """Return a URL as arguments of a connection. None if it is not the URL of a Redis, or if its host is really the
     beginning of a password with ``/``, ``?`` or ``#``."""
     try:
-        arguments = redis_py().connection.parse_url(url.strip())
+        arguments: dict[str, Any] = parse_url(url.strip())  # type: ignore[no-untyped-call]
     except (AttributeError, ValueError):
         return None
     parts = urlsplit(url.strip())
@@ -47,18 +46,9 @@ def parse(url: Any) -> dict[str, Any] | None:
 
 
 def reason_of(error: BaseException, alias: str) -> str:
-    """Return the message of an error of redis-py, without the passwords of a cache. Removes these from the error and
-    its causes, too."""
-    secrets = sorted(set(_secrets(settings.CACHES.get(alias), "")), key=len, reverse=True)
-    each: BaseException | None = error
-    while each is not None:
-        each.args = tuple(_hide(arg, secrets) if isinstance(arg, str) else arg for arg in each.args)
-        each = each.__cause__ or each.__context__
-    return str(error)
-
-
-def _hide(text: str, secrets: list[str]) -> str:
-    for secret in secrets:
+    """Return the message of an error of redis-py, without the passwords of a cache."""
+    text = str(error)
+    for secret in sorted(set(_secrets(settings.CACHES.get(alias), "")), key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return ARGUMENTS.sub(rf"\1 {HIDDEN}", text)
 

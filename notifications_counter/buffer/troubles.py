@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..conf import options
 from . import keys
-from .scripts import script
+from .calls import Call, script
 from .types import decode
 
 REASON = 200
@@ -53,10 +53,13 @@ class TroubleLog:
     def note(self, reason: str) -> None:
         """Note trouble, at its end if that is an outage, once in a while."""
         if self.is_due("note"):
-            arguments = (reason[:REASON], RECENT_SECONDS)
-            self._client.run_aside("note_trouble", [keys.trouble(options.KEY_PREFIX)], arguments)
+            self._client.attempt(_call(reason[:REASON]))
 
     def read(self) -> Trouble | None:
         """Return the last trouble of all processes, if any. BufferUnavailable during an outage."""
-        now, at, since, reason = self._client.run(script("read_trouble"), [keys.trouble(options.KEY_PREFIX)], ())
+        now, at, since, reason = self._client.ask(_call())
         return Trouble(int(now) - int(at), int(at) - int(since), decode(reason)) if at else None
+
+
+def _call(reason: str = "") -> Call:
+    return Call.of(script("trouble"), [keys.trouble(options.KEY_PREFIX)], (reason, RECENT_SECONDS))

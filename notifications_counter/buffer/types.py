@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -104,13 +104,6 @@ class LastRun(NamedTuple):
             return cls()
 
 
-class Monitored(NamedTuple):
-    """The number of ``overdue`` intents, and in the first shard the counter's ``last_run``."""
-
-    overdue: int
-    last_run: LastRun
-
-
 @dataclass(frozen=True, slots=True)
 class AnnouncedIntent:
     """An intent in Redis, of owners whose counts a transaction was about to change when it was announced. Times are
@@ -167,6 +160,6 @@ def parse_int(score: Any) -> int | None:
     return number if -LIMIT <= number < LIMIT else None
 
 
-def pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield a flat list of field, value, … as pairs."""
-    return zip(flat[::2], flat[1::2], strict=True)
+def pairs(reply: Any) -> Iterable[tuple[Any, Any]]:
+    """Return a reply of fields and values as pairs. Depending on the protocol, it is a flat list or a dict."""
+    return reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)

@@ -8,13 +8,15 @@ from typing import Any
 from django.core.checks import Tags
 from django.db import DatabaseError, connections
 from django.db.models import CharField, TextField
+from django_redis import get_redis_connection
+from redis import RedisCluster
+from redis.exceptions import RedisError, ResponseError
 
 from ..buffer.buffer import IDENTITY
 from ..buffer.location import reason_of
 from ..conf import options
 from ..declaration.owners import target_of
 from ..exceptions import BufferUnavailable
-from ..internals import redis_py
 from .registration import TAG, Messages, check, error, sound_counters, warning
 from .settings import addresses, check_cache
 
@@ -22,19 +24,17 @@ from .settings import addresses, check_cache
 def infos() -> list[Mapping[str, Any]]:
     """Return the INFO of each server of the counters' cache, empty if it refuses it. BufferUnavailable if one is
     unreachable."""
-    from django_redis import get_redis_connection
-
-    errors, redis = redis_py(), get_redis_connection(options.CACHE_ALIAS)
+    redis = get_redis_connection(options.CACHE_ALIAS)
     try:
         try:
-            if isinstance(redis, errors.RedisCluster):
+            if isinstance(redis, RedisCluster):
                 return list(redis.info(target_nodes="primaries").values())
             return [redis.info()]
-        except errors.ResponseError:
+        except ResponseError:
             redis.ping()
             return [{}]
-    except (errors.RedisError, OSError) as failure:
-        raise BufferUnavailable(reason_of(failure, options.CACHE_ALIAS)) from failure
+    except (RedisError, OSError) as failure:
+        raise BufferUnavailable(reason_of(failure, options.CACHE_ALIAS)) from None
 
 
 def _has_counters(databases: Iterable[str]) -> bool:

@@ -9,15 +9,19 @@ from typing import Any
 
 from django.apps import AppConfig
 from django.conf import settings
-from django.core.checks import Error, Warning
+from django.core.checks import CheckMessage
 from django.db import connections
 from django.utils.module_loading import import_string
+from django_redis.cache import RedisCache
+from django_redis.client import DefaultClient, ShardClient
 
 from ..buffer.location import HOW_TO_WRITE, parse, urls_of
 from ..conf import ENTRIES, SETTING, options, shown
-from ..internals import default_socket_timeout
 from ..writes.door import missing
-from .registration import TAG, Messages, check, id_, sound_counters
+from .registration import TAG, Messages, check, error, sound_counters, warning
+
+LONGEST_TIMEOUT = 1.0
+"""Seconds."""
 
 
 @check(TAG)
@@ -38,26 +42,20 @@ def check_settings() -> Messages:
             yield _invalid(fact, "Correct it, or remove it to use the default.")
 
 
-def _invalid(fact: str, hint: str) -> Error:
-    return Error(fact, hint=hint, id=id_("E001"))
+def _invalid(fact: str, hint: str) -> CheckMessage:
+    return error("E001", fact, hint)
 
 
 # ------------------------------------------------------------------------ cache
 @check(TAG)
 def check_cache() -> Messages:
-    """Check that the counters' cache uses django-redis, has a timeout, and shares its database with no other cache."""
+    """Check that the counters' cache uses django-redis, and shares its database with no other cache."""
     alias = options.CACHE_ALIAS
     if problem := _problem_of_cache(alias):
         fact, hint = problem
-        yield Error(fact, hint=hint, id=id_("E002"))
+        yield error("E002", fact, hint)
     if not is_django_redis(alias):
         return
-    if not all(_timeout(alias, url) for url in _locations(alias)):
-        yield Warning(
-            f"The cache {alias!r} has no socket timeout, so the flusher may wait for Redis forever.",
-            hint=f"Set CACHES[{alias!r}]['OPTIONS']['SOCKET_TIMEOUT'] to a few seconds.",
-            id=id_("W002"),
-        )
     for other in settings.CACHES:
         if other != alias and _redis_databases(alias) & _redis_databases(other):
             yield _may_be_cleared(f"The counters' cache {alias!r} and the cache {other!r} share a Redis database.")
@@ -73,8 +71,6 @@ def _problem_of_cache(alias: Any) -> tuple[str, str] | None:
         )
     if None in map(parse, urls_of(alias)):
         return f"The LOCATION of the cache {alias!r} is not the URL of a Redis.", HOW_TO_WRITE
-    from django_redis.client import DefaultClient, ShardClient
-
     client = _class(_options(alias).get("CLIENT_CLASS") or "django_redis.client.DefaultClient")
     if issubclass(client, ShardClient) or not issubclass(client, DefaultClient):
         return (
@@ -86,25 +82,39 @@ def _problem_of_cache(alias: Any) -> tuple[str, str] | None:
 
 
 @check(TAG, deploy=True)
+def check_timeouts() -> Messages:
+    """Check that a page does not wait for a Redis that does not answer."""
+    alias = options.CACHE_ALIAS
+    if not is_django_redis(alias):
+        return
+    for name in ("SOCKET_TIMEOUT", "SOCKET_CONNECT_TIMEOUT"):
+        if not all(0 < _timeout(alias, url, name) <= LONGEST_TIMEOUT for url in _locations(alias)):
+            yield warning(
+                "W002",
+                f"The cache {alias!r} has no {name}, or one of more than a second. That is how long a page waits for a "
+                "Redis that does not answer.",
+                f"Set CACHES[{alias!r}]['OPTIONS'][{name!r}] to 0.1, in a cache that only the counters use.",
+            )
+
+
+@check(TAG, deploy=True)
 def check_general_cache() -> Messages:
     """Check that the counters do not use the default cache."""
     if options.CACHE_ALIAS == "default" and is_django_redis("default"):
         yield _may_be_cleared("The counters use the default cache.")
 
 
-def _may_be_cleared(fact: str) -> Warning:
-    return Warning(
+def _may_be_cleared(fact: str) -> CheckMessage:
+    return warning(
+        "W003",
         fact,
-        hint="If a cache in this database is cleared, everyone's rows are counted again. Add one to CACHES whose "
+        "If a cache in this database is cleared, everyone's rows are counted again. Add one to CACHES whose "
         f"LOCATION ends with the number of an unused Redis database, and set {SETTING}['CACHE_ALIAS'] to its name.",
-        id=id_("W003"),
     )
 
 
 def is_django_redis(alias: Any) -> bool:
     """Return whether this is the alias of a django-redis cache."""
-    from django_redis.cache import RedisCache
-
     caches: dict[Any, Any] = settings.CACHES
     with suppress(KeyError, TypeError):
         return issubclass(_class(caches[alias]["BACKEND"]), RedisCache)
@@ -149,11 +159,11 @@ def addresses(alias: str) -> str:
     )
 
 
-def _timeout(alias: str, url: dict[str, Any]) -> Any:
-    """Return the socket timeout in seconds, or None."""
-    default = default_socket_timeout()
-    of_pool = _options(alias).get("CONNECTION_POOL_KWARGS", {})
-    return url.get("socket_timeout", of_pool.get("socket_timeout", _options(alias).get("SOCKET_TIMEOUT") or default))
+def _timeout(alias: str, url: dict[str, Any], name: str) -> Any:
+    """Return a timeout of a cache in seconds, 0 if it is not set."""
+    about = _options(alias)
+    of_pool = about.get("CONNECTION_POOL_KWARGS", {})
+    return url.get(name.lower()) or of_pool.get(name.lower()) or about.get(name) or 0
 
 
 # -------------------------------------------------------------------- databases
@@ -165,20 +175,20 @@ def check_databases() -> Messages:
         if connection.vendor == "sqlite" and not connection.is_in_memory_db():
             mode = connection.settings_dict["OPTIONS"].get("transaction_mode") or "DEFERRED"
             if mode.upper() == "DEFERRED":
-                yield Warning(
+                yield warning(
+                    "W001",
                     f"The SQLite database {alias!r} uses deferred transactions.",
-                    hint="A transaction that reads before it writes fails with 'database is locked' if another process "
+                    "A transaction that reads before it writes fails with 'database is locked' if another process "
                     f"is writing. Set DATABASES[{alias!r}]['OPTIONS']['transaction_mode'] to 'IMMEDIATE'.",
-                    id=id_("W001"),
                 )
         for other in connections:
             if other != alias and _is_same_database(connection.settings_dict, connections[other].settings_dict, alias):
-                yield Error(
+                yield error(
+                    "E007",
                     f"{other!r} in DATABASES is the same database as {alias!r}, whose rows are counted. Rows that are "
                     f"written through {other!r} are not counted.",
-                    hint=f"Write through {alias!r} and remove {other!r}. If {other!r} is only read from, set "
+                    f"Write through {alias!r} and remove {other!r}. If {other!r} is only read from, set "
                     f"DATABASES[{other!r}]['TEST'] to {{'MIRROR': {alias!r}}}.",
-                    id=id_("E007"),
                 )
 
 
@@ -191,12 +201,12 @@ def check_tenants() -> Messages:
     for counter in sound_counters():
         for model in {counter.source, counter.totals}:
             if model._meta.app_label in of_tenants - of_all:
-                yield Error(
+                yield error(
+                    "E008",
                     f"Counter {counter.name!r} counts the tenants' rows, but the app's own tables are shared, so the "
                     "counts of different tenants would be mixed up.",
-                    hint="Add 'notifications_counter' to TENANT_APPS.",
+                    "Add 'notifications_counter' to TENANT_APPS.",
                     obj=model,
-                    id=id_("E008"),
                 )
 
 
@@ -204,11 +214,11 @@ def check_tenants() -> Messages:
 def check_doors() -> Messages:
     """Check that the app sees every statement that writes."""
     for method in missing():
-        yield Error(
+        yield error(
+            "E006",
             f"The counters do not see the statements that {method}() executes.",
-            hint="Another app has replaced this method of Django after the counters wrapped it. List that app before "
+            "Another app has replaced this method of Django after the counters wrapped it. List that app before "
             "'notifications_counter' in INSTALLED_APPS, or make it call the method that it replaces.",
-            id=id_("E006"),
         )
 
 

@@ -19,10 +19,12 @@ from contextlib import closing, suppress
 from threading import Lock, Thread
 from typing import Any, NamedTuple
 
+import redis
 from django.db import ProgrammingError, close_old_connections, connections
 
-from ..buffer import Buffer, errors
+from ..buffer import Buffer
 from ..buffer.client import client_of
+from ..buffer.connection import FAILURES
 from ..buffer.location import reason_of
 from ..buffer.types import UNREADABLE, decode
 from ..conf import options
@@ -134,7 +136,7 @@ class Feeds:
                 return self._listen()
             except Exception as error:
                 if not self._is_deaf:
-                    unforeseen = None if isinstance(error, errors.FAILURES) else error
+                    unforeseen = None if isinstance(error, FAILURES) else error
                     reason = reason_of(error, options.CACHE_ALIAS)
                     about = {"event": "live_late", "reason": reason}
                     text = "Live counts are late, because Redis cannot be heard: %s"
@@ -169,7 +171,7 @@ class Feeds:
                 now = time.monotonic()
                 if now >= reread_at:
                     if not heard:
-                        raise errors.ConnectionError("no answer to a PING")
+                        raise redis.ConnectionError("no answer to a PING")
                     reread_at, heard = now + REREAD, False
                     pubsub.ping()
                     self._ask_again(channels)

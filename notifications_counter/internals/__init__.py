@@ -6,5 +6,4 @@ fails if the app uses a name that is not listed here. This package imports nothi
 """
 
 from .django import *  # noqa: F403
-from .redis import *  # noqa: F403
 from .transactions import *  # noqa: F403

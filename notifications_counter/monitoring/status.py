@@ -222,7 +222,9 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
     reach."""
     shards = counter.status()
     states = [shard.status for shard in shards]
-    monitored = [buffer.monitor(options.HEAL_AFTER) for buffer in counter.buffers]
+    overdue = sum(
+        buffer.overdue(options.HEAL_AFTER, state.now) for buffer, state in zip(counter.buffers, states, strict=True)
+    )
     model = apps.get_model("notifications_counter", "RecountRequest")
     waiting: QuerySet = QuerySet(model, using=counter.db).filter(counter=counter.name)
     requests = waiting.order_by("pk")[:MOST_REQUESTS].aggregate(number=Count("pk"), since=Min("created_at"))
@@ -235,7 +237,7 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
         recovery = "due"
     elif walk.speed == FULL_SPEED:
         recovery = "running"
-    last_run, now = monitored[0].last_run, time.time()
+    last_run, now = counter.buffers[0].last_run(), time.time()
     return CounterStatus(
         name or counter.name,
         counter.name,
@@ -243,7 +245,7 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
         waiting=sum(state.pending + state.flushing for state in states) + requests["number"],
         age=max(requests_age, *(state.age for state in states)),
         in_flight=sum(state.intents for state in states),
-        overdue=sum(each.overdue for each in monitored),
+        overdue=overdue,
         recovery=recovery,
         recovered_to=walk.end or "" if recovery == "running" else "",
         set_aside=sum(state.aside for state in states),

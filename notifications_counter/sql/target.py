@@ -11,7 +11,7 @@ from typing import Any
 from django.db.models import Field, GeneratedField, Model
 from django.utils import timezone
 
-from ..buffer.commands import OWNERS_PER_CALL, chunked
+from ..buffer.calls import OWNERS_PER_CALL, chunked
 from ..declaration import Declaration
 from .owners import is_one_of
 

@@ -17,7 +17,7 @@ from django.core.exceptions import ValidationError
 from django.db import DataError, IntegrityError, OperationalError, ProgrammingError, connections, transaction
 
 from ..buffer import Buffer
-from ..buffer.commands import chunked
+from ..buffer.calls import chunked
 from ..buffer.types import LIMIT, Fetched
 from ..declaration import Declaration
 from ..declaration.primary_keys import Key
@@ -31,6 +31,9 @@ from .places import EXPECTED, OUTAGES
 from .shards import refuse_in_transaction, shard_row
 from .state import FULL_SPEED, WalkState
 from .walk import Difference, Result, set_aside, unexplained
+
+CHUNK = 20_000
+"""Owners that a statement stores, unless the caller says otherwise."""
 
 LONG = 10_000
 """Rows of an owner whose count a flush caches, because counting them takes long."""

@@ -89,7 +89,7 @@ class Healer:
             is_dead = intent.owners is None or age >= options.MAX_TRANSACTION_AGE
             is_young = 0 <= age < max(options.HEAL_AFTER, 2 * age_then)  # below 0: the clock was set back
             if is_dead:
-                buffer.drop_intent(intent.id)
+                buffer.ground(intent.id, drop=True)
             elif not is_young and not self.stopped():
                 buffer.ground(intent.id)
 

@@ -19,7 +19,7 @@ from uuid import uuid4
 from django.db import OperationalError
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from ..buffer.commands import chunked
+from ..buffer.calls import chunked
 from ..buffer.types import Peek
 from ..conf import options
 from ..databases.routing import own_rows

@@ -11,9 +11,7 @@ from django.apps import apps
 from django.db import DatabaseError, Error, connections, transaction
 from django.db.models import QuerySet
 
-from ..buffer.commands import OWNERS_PER_CALL
-from ..buffer.patience import Patience
-from ..conf import options
+from ..buffer.calls import OWNERS_PER_CALL
 from ..declaration import Declaration
 from ..internals import as_manual_transaction
 
@@ -27,15 +25,13 @@ def doubt(owners: Iterable[Owner]) -> list[Owner]:
     """Put owners in doubt, so that readers count their rows. Returns those for which Redis was unreachable."""
     grouped: dict[Declaration, list[str]] = defaultdict(list)
     failed: list[Owner] = []
-    with Patience(options.WRITE_TIMEOUT):
-        for counter, owner_key in owners:
-            if owner_key is not None:
-                grouped[counter].append(owner_key)
-                continue
-            if not counter.doubt_everyone():
-                failed.append((counter, None))
-        for counter, owner_keys in grouped.items():
-            failed += ((counter, owner_key) for owner_key in counter.doubt(owner_keys))
+    for counter, owner_key in owners:
+        if owner_key is not None:
+            grouped[counter].append(owner_key)
+        elif not counter.doubt_everyone():
+            failed.append((counter, None))
+    for counter, owner_keys in grouped.items():
+        failed += ((counter, owner_key) for owner_key in counter.doubt(owner_keys))
     return failed
 
 

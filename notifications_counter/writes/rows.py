@@ -14,7 +14,7 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Random
 from django.db.models.lookups import Exact, In
 
-from ..buffer.commands import chunked
+from ..buffer.calls import chunked
 from ..declaration import Declaration
 from ..declaration.condition import expressions_of, is_lookup_of_django
 from ..internals import AND, Col, ExtraWhere, Query, UpdateQuery, WhereNode

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 from django.db import DatabaseError
 
-from ..buffer.patience import Patience
-from ..buffer.pipeline import late_failures
 from ..buffer.types import Delta
 from ..conf import options
 from ..databases.routing import in_schema, working_on
@@ -86,8 +84,7 @@ class TransactionLog:
     def announce_alone(self, owners: Mapping[Declaration, Iterable[str]], connection: Any) -> bool:
         """Announce the owners of a statement that commits by itself. Returns False if Redis refuses any of them."""
         self.deltas = {counter: dict.fromkeys(owner_keys, 0) for counter, owner_keys in owners.items()}
-        self.intents.announce(owners, connection)
-        return not self.intents.settle()
+        return not self.intents.announce(owners, connection)
 
     def announce(self, connection: Any) -> None:
         """Announce every owner whose count has changed since the last call, or everyone, or write RecountRequests for
@@ -102,11 +99,8 @@ class TransactionLog:
         if not any(owner_keys is None or owner_keys for owner_keys in owners.values()):
             return
         with in_schema(connection, self.intents.schema):
-            try:
-                self.intents.announce(owners, connection)
-            finally:
-                failed = self.intents.settle()  # an unread reply would keep its connection
-            failed = [owner for owner in failed if owner not in self._requested]
+            refused = self.intents.announce(owners, connection)
+            failed = [owner for owner in refused if owner not in self._requested]
             try:
                 request_recounts(self.using, failed)
             except DatabaseError:
@@ -140,8 +134,6 @@ class TransactionLog:
 
     def _send(self, request: bool = True) -> None:
         intents, deltas = self.intents, self.deltas
-        if intents.unread:
-            intents.settle()
         failed = intents.confirm(deltas)
         rest: list[Owner] = [(counter, None) for counter in self.everyone_of if counter not in intents.everyone_of]
         rest += [
@@ -155,8 +147,6 @@ class TransactionLog:
             failed += doubt(rest)
         if failed and request:
             request_or_log(self.using, [owner for owner in failed if owner not in self._requested])
-        if late_failures:
-            late_failures.handle()
 
     def signal(self) -> None:
         """Send ``counts_changed`` for the owners whose counts may have changed since the last call."""
@@ -179,5 +169,5 @@ class TransactionLog:
             counts[f"{counter.name}:added"] = sum(delta for delta in known if delta > 0)
             counts[f"{counter.name}:removed"] = -sum(delta for delta in known if delta < 0)
         if counts := {name: min(n, LARGEST) for name, n in counts.items() if n}:
-            with suppress(BufferUnavailable), Patience(options.WRITE_TIMEOUT), working_on(self.using):
+            with suppress(BufferUnavailable), working_on(self.using):
                 TimeSeries().update_counters(counts)

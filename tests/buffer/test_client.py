@@ -1,11 +1,8 @@
 """The one module that talks to Redis: stale connections, refusals, outages."""
 
 import logging
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import pytest
@@ -15,8 +12,7 @@ from django.db.models.signals import pre_save
 
 import servers
 from notifications_counter.buffer import client as client_module
-from notifications_counter.buffer import connections as connections_module
-from notifications_counter.buffer.connections import Connections
+from notifications_counter.buffer import connection as connection_module
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import Notification, RecountRequest
@@ -26,11 +22,8 @@ from tests.support import (
     assert_reads,
     begin_now,
     entries,
-    fork,
     notify,
-    sent_get,
     stored,
-    together,
 )
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
@@ -76,7 +69,7 @@ def test_options_of_connections(use, server, options, alice, bob):
         Notification.objects.create(user=bob, title="x")
     unread.recount()
     buffer = unread.buffers[0]
-    buffer.client.call(buffer.keys.pending, "ZADD", buffer.keys.pending, 1, "\0nobody")
+    buffer.client.call("ZADD", buffer.keys.pending, 1, "\0nobody")
     assert unread.flush().aside == 1
     buffer.take_back()
     assert_exact(alice, bob)
@@ -85,7 +78,7 @@ def test_options_of_connections(use, server, options, alice, bob):
 
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_a_server_that_was_restarted_between_two_calls(use, server, alice, caplog, protocol, monkeypatch):
-    monkeypatch.setattr(connections_module, "FRESH_SECONDS", 0)
+    monkeypatch.setattr(connection_module, "FRESH_SECONDS", 0)
     use(server.url, CONNECTION_POOL_KWARGS={"protocol": protocol})
     unread.heal()
     notify(alice)
@@ -123,9 +116,10 @@ def test_a_server_without_memory(use, alice, bob, caplog):
             client.config_set("maxmemory", 0)
         notify(alice)
         assert_exact(alice, bob)
-    lack, end = (text for level, text in messages(caplog) if level == logging.WARNING)
-    assert "is out of memory" in lack
-    assert "has memory again" in end
+    told = messages(caplog)
+    assert {level for level, _ in told} == {logging.ERROR}
+    assert [text.partition(";")[0].rpartition(" ")[2] for _, text in told] == ["announce", "look"]
+    assert all("maxmemory" in text for _, text in told)
 
 
 # ---------------------------------------------------------------------------- outages
@@ -150,7 +144,7 @@ def test_an_outage_is_told_once_and_its_end_once(use, server, alice, caplog):
                 assert_reads(alice)
     told = messages(caplog)
     assert [level for level, _ in told] == [logging.WARNING] * 4
-    assert "unreachable" in told[0][1]
+    assert "is unavailable" in told[0][1]
     assert "answers again" in told[1][1]
     assert_heals(alice)
 
@@ -205,17 +199,16 @@ def test_after_an_outage_one_tries_while_others_count_rows(use, server, alice):
     notify(alice)
     client.breaker.trip(redis.ConnectionError("a moment of weakness"))
     client.breaker.retry_at = 0.0  # as if the time had passed
-    attempt = sent_get(client)
-    with pytest.raises(BufferUnavailable):
-        client.call("key", "GET", "key")
+    client.breaker.check()
+    with pytest.raises(BufferUnavailable, match="not asked again"):
+        client.call("GET", "key")
     assert_reads(alice)
-    assert attempt.outcomes() == [None]
-    assert client.call("key", "GET", "key") is None
+    client.breaker.retry_at = 0.0
+    assert client.call("GET", "key") is None
     assert_reads(alice)
 
 
-def test_connections_are_given_back(use, server, alice, bob):
-    """Whatever happens between a begin and the reading of its reply."""
+def test_errors_between_an_announcement_and_its_confirmation(use, server, alice, bob):
     client = use(server.url, CONNECTION_POOL_KWARGS={"max_connections": 3})
     unread.heal()
 
@@ -238,116 +231,4 @@ def test_connections_are_given_back(use, server, alice, bob):
             Notification.objects.create(user=alice, title=None)
     notify(bob)
     assert client.breaker.down_since is None
-    assert not client.redis.connection_pool._in_use_connections
     assert_heals(alice, bob)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"CONNECTION_POOL_KWARGS": {"max_connections": 1}},
-        {
-            "CONNECTION_POOL_CLASS": "redis.BlockingConnectionPool",
-            "CONNECTION_POOL_KWARGS": {"max_connections": 1, "timeout": 1},
-        },
-        {"LOCATION": "max_connections=1"},
-    ],
-    ids=str,
-)
-def test_the_site_limits_the_number_of_connections(use, server, options, alice, caplog):
-    """Nothing holds one while it waits for another, not even with the time-sliced counters."""
-    options = dict(options)
-    query = options.pop("LOCATION", "")
-    use(f"{server.url}?{query}", **options)
-    with entries(RECORD_ACTIVITY=True), redis.Redis.from_url(server.url) as other:
-        before = other.info("stats")["total_connections_received"]
-        unread.heal()
-        notify(alice)
-        with transaction.atomic():
-            notify_quietly(alice)
-            assert_reads(alice)
-        assert_exact(alice)
-        assert other.info("stats")["total_connections_received"] == before + 1
-    assert messages(caplog) == []
-
-
-def test_more_threads_than_connections(use, server, alice, caplog):
-    """Whoever gets no connection counts rows. That is no outage for the others."""
-    client = use(server.url, CONNECTION_POOL_KWARGS={"max_connections": 1})
-    unread.heal()
-    notify(alice)
-    reply = sent_get(client)
-    for _ in range(2):
-        notify_quietly(alice)
-        assert_reads(alice)
-    assert RecountRequest.objects.count() == 2
-    assert reply.outcomes() == [None]
-    assert client.breaker.down_since is None
-    assert [level for level, _ in messages(caplog)] == [logging.WARNING]
-    assert_heals(alice)
-
-
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # pytest-xdist has threads
-def test_connections_that_nobody_needs_are_closed(monkeypatch):
-    monkeypatch.setattr(connections_module, "IDLE_SECONDS", 0)
-    pool = redis.ConnectionPool()
-    idle = Connections(pool)
-    burst = [idle.get_connection() for _ in range(2 * sys.getrecursionlimit())]
-    for used in burst:
-        idle.release(used)
-    assert len(idle._idle) < 3
-    monkeypatch.undo()
-    for used in burst:
-        idle.release(used)
-
-    def work() -> None:
-        assert idle.get_connection().pid == os.getpid()
-
-    with fork(work):  # more than Python recurses
-        pass
-
-
-def test_idle_connections_are_closed_with_the_last_who_uses_them(monkeypatch):
-    """Not when their garbage is collected, which may find the socket first, and warn."""
-    idle = Connections(redis.ConnectionPool())
-    connection, closed = idle.get_connection(), []
-    monkeypatch.setattr(connection, "disconnect", lambda: closed.append(connection))
-    idle.release(connection)
-    assert not closed
-    del idle
-    assert closed == [connection]
-
-
-# ------------------------------------------------------------------- processes and threads
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # pytest-xdist has threads
-def test_forks(healed, alice, bob):
-    """A child must not speak over the connections of its parent."""
-    notify(alice)
-    assert_reads(alice)
-
-    def work() -> None:
-        for _ in range(20):
-            notify_quietly(bob)
-            assert unread.count(alice) == 3
-
-    with fork(work), fork(work), fork(work):
-        work()
-    assert unread.count(bob) == 80
-    assert_exact(alice, bob)
-
-
-def test_threads(healed, bob, make_user):
-    """Each reads what it has written, although the reply to that is owed on a connection that another may use next."""
-    users = [make_user() for _ in range(6)]
-
-    def work(user: Any) -> None:
-        for number in range(1, 16):
-            notify_quietly(user)
-            with transaction.atomic():
-                notify_quietly(bob)
-                notify_quietly(user)
-            assert unread.counts([user, bob])[user.pk] == unread.count(user) == 2 * number
-
-    together(*[partial(work, user) for user in users])
-    assert unread.count(bob) == 90
-    assert_exact(bob, *users)

@@ -6,13 +6,13 @@ from importlib.resources import files
 
 import pytest
 
-from notifications_counter.buffer import scripts
+from notifications_counter.buffer import calls
+from notifications_counter.buffer.calls import script
 from notifications_counter.buffer.keys import Keys
-from notifications_counter.buffer.scripts import script
 
 pytestmark = pytest.mark.once
 
-LUA = files(scripts.__package__).joinpath("lua")
+LUA = files(calls.__package__).joinpath("lua")
 NAMES = sorted(file.name.removesuffix(".lua") for file in LUA.iterdir() if file.name != "shared.lua")
 ORDER = [field.name for field in fields(Keys)]
 SHARD = [name for name in NAMES if set(script(name).keys) <= set(ORDER)]
@@ -43,9 +43,18 @@ def test_a_key_has_the_same_type_in_every_script():
     assert len(types) == len({key for key, _ in types}) == len({key for name in SHARD for key in script(name).keys})
 
 
+def with_shared(code: str) -> str:
+    """A script behind the shared functions that it calls, and those that these call."""
+    for part in reversed(LUA.joinpath("shared.lua").read_text().split("\n\n")):
+        defined = re.search(r"^local (?:function )?(\w+)", part, re.MULTILINE)
+        if defined and re.search(rf"\b{defined[1]}\b", code):
+            code = re.sub(r"--.*", "", part) + code
+    return code
+
+
 @pytest.mark.parametrize("name", SHARD)
 def test_a_script_uses_the_keys_that_it_names_and_no_others(name):
-    code = re.sub(r"--.*|'[^'\n]*'", "", script(name).source.decode().partition("\n")[2])
-    used = {key for key in ORDER if re.search(rf"(?<![\w.]){key}(?!\w| =)", code)}
+    used_code = re.sub(r"'[^'\n]*'", "", with_shared(code(name)))
+    used = {key for key in ORDER if re.search(rf"(?<![\w.]){key}(?!\w| =)", used_code)}
     first = set(script(name).keys[:1])  # of which the base is a part
     assert used - {"base"} | first == set(script(name).keys)

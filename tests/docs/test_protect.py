@@ -52,7 +52,8 @@ def refused(admin: redis.Redis) -> list[Any]:
 def test_everything_works_with_the_permissions_of_the_docs(admin, make_user):
     alice, bob = make_user(), make_user()
     asking = {"include_deployment_checks": True, "databases": ["default"]}
-    assert [m.id for m in run_checks(tags=["notifications_counter"], **asking)] == ["notifications_counter.W003"]
+    found = {message.id for message in run_checks(tags=["notifications_counter"], **asking)}
+    assert found == {"notifications_counter.W002", "notifications_counter.W003"}  # of the tests
     call_command("flush_counters")
     with entries(RECORD_ACTIVITY=True):
         notify(alice)
@@ -65,7 +66,7 @@ def test_everything_works_with_the_permissions_of_the_docs(admin, make_user):
         NotificationController(alice).mark_all_as_read()
         listen(alice)
         buffer = unread.buffers[0]
-        buffer.client.call(buffer.keys.pending, "ZADD", buffer.keys.pending, 1, "\0nobody")
+        buffer.client.call("ZADD", buffer.keys.pending, 1, "\0nobody")
         call_command("flush_counters")
         with pytest.raises(CommandError, match="could not be stored"):
             call_command("flush_counters", "--check")
@@ -80,7 +81,6 @@ def test_everything_works_with_the_permissions_of_the_docs(admin, make_user):
         unread.status()
         client_of("default").breaker.trip(redis.ConnectionError("a moment of weakness"))
         client_of("default").breaker.retry_at = 0.0
-        client_of("default").breaker.refuses_writes = True
         assert_heals(alice, bob)
         client_of("default").troubles.read()
     use_events()

@@ -18,7 +18,6 @@ from .moments import Countdown, Moments, of_a_flush, of_healing
 def main(wanted: str = "", times: str = "1") -> None:
     django.setup()
     from notifications_counter.counters import unread
-    from tests.support import entries
 
     countdown = Countdown(wanted, int(times))
 
@@ -32,11 +31,10 @@ def main(wanted: str = "", times: str = "1") -> None:
     print("ready", flush=True)
     if wanted and not sys.stdin.readline():
         os._exit(1)  # the test is dead
-    with entries(FLUSH_CHUNK=2):
-        while countdown.left if wanted else not select.select([sys.stdin], [], [], 0)[0]:
-            unread.heal()
-            unread.flush()
-            time.sleep(0.01)  # so that SQLite has room for others
+    while countdown.left if wanted else not select.select([sys.stdin], [], [], 0)[0]:
+        unread.heal()
+        unread.flush(chunk_size=2)
+        time.sleep(0.01)  # so that SQLite has room for others
 
 
 if __name__ == "__main__":

@@ -78,7 +78,6 @@ def of_healing() -> list[Call]:
         ("doubt", Buffer, "doubt"),
         ("doubt", Buffer, "forget"),
         ("ground", Buffer, "ground"),
-        ("ground", Buffer, "drop_intent"),
         ("generation", heal, "begin_generation"),
         ("recover", Buffer, "begin_generation"),
         ("claim", Walker, "_claim"),

@@ -67,7 +67,7 @@ def main() -> None:
     user = json.loads(sys.argv[1])
     create(user)
     upsert(user, user)  # now it knows that Redis knows the scripts
-    client_of("default").close_idle()
+    read_all_owed()
     connections.close_all()
     print("ready", flush=True)
     while line := sys.stdin.readline():
@@ -76,7 +76,7 @@ def main() -> None:
             try:
                 name, owners = json.loads(line)
                 connection.ensure_connection()
-                client_of("default").call("", "PING")
+                client_of("default").call("EXISTS", "x")
                 print(os.getpid(), flush=True)
                 sys.stdin.readline()
                 globals()[name](*owners)

@@ -134,7 +134,7 @@ def heard(listen) -> Callable[..., Events]:
 
 
 def publishes(counter: Counter = unread) -> bool:
-    return all(b.client.call(b.keys.listeners, "EXISTS", b.keys.listeners) for b in counter.buffers)
+    return all(b.client.call("EXISTS", b.keys.listeners) for b in counter.buffers)
 
 
 def listeners(client: redis.Redis) -> int:
@@ -561,7 +561,7 @@ def test_options_of_connections(server, heard, monkeypatch, settings, caplog, al
     events = heard(alice)
     buffer = unread.buffers[0]
     for count in range(1, 4):
-        buffer.client.call(buffer.keys.listeners, "DEL", buffer.keys.listeners)
+        buffer.client.call("DEL", buffer.keys.listeners)
         wait_until(publishes)
         Notification.objects.create(user=alice, title="x")
         assert events.next_count() == count

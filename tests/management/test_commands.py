@@ -4,6 +4,7 @@ import signal
 import socket
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 from django.core import checks
@@ -40,7 +41,7 @@ def test_flush_says_what_it_does(few_healed, make_user):
     assert run("flush_counters") == [f"{counter.name}: nothing to flush." for counter in all_counters()]
     for user in users:
         notify(user, 2)
-    with entries(FLUSH_CHUNK=2):
+    with mock.patch("notifications_counter.counters.CHUNK", 2):
         lines = of_unread(run("flush_counters", verbosity=2))
     assert lines[:2] == ["unread: owners flushed: 2 of 3", "unread: owners flushed: 3 of 3"]
     assert lines[2].startswith("unread: flushed 3 owners, 0.")
@@ -113,7 +114,7 @@ def test_a_signal_ends_the_flush_between_two_chunks(few_healed, make_user, signu
     for user in users:
         notify(user)
     out = Interrupting("unread: owners flushed: 2 of 5", signum)
-    with entries(FLUSH_CHUNK=2):
+    with mock.patch("notifications_counter.counters.CHUNK", 2):
         call_command("flush_counters", *arguments, verbosity=2, stdout=out)
     lines = out.getvalue().splitlines()
     assert lines[-1].startswith("unread: flushed 1 owner, ")
@@ -255,7 +256,7 @@ def test_an_outage_is_said_without_a_traceback(child_environment, arguments):
     command = [sys.executable, "-m", "django", *arguments]
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert result.returncode == 1
-    assert "is unreachable" in result.stderr
+    assert "is unavailable" in result.stderr
     assert "Traceback" not in result.stderr
 
 

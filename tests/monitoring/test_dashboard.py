@@ -173,7 +173,7 @@ def test_without_redis_the_page_says_so(admin_client, url, unreachable_redis, ma
     response = admin_client.get(url)
     assert response.status_code == 200
     assert health(response).startswith("Something is wrong.")
-    assert "unreachable" in health(response)
+    assert "unavailable" in health(response)
     assert "Counts are still right, but slower" in health(response)
 
 

@@ -19,8 +19,7 @@ from django.db import connection, transaction
 from django.db.models import Q, QuerySet
 
 from notifications_counter.buffer import Buffer
-from notifications_counter.buffer.client import read_all_owed
-from notifications_counter.buffer.pipeline import Pipeline
+from notifications_counter.buffer.client import Client, read_all_owed
 from notifications_counter.conf import options
 from notifications_counter.counters import Counter
 from notifications_counter.declaration.primary_keys import CompositeKey
@@ -138,16 +137,13 @@ class Replay:
     def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for owner, name, step in ((owner, *each.split(":")) for owner, names in STEPS for each in names.split()):
             monkeypatch.setattr(owner, name, paused(getattr(owner, name), step))
-        send = Pipeline.send
+        ask_all = Client.ask_all
 
-        def send_or_not(pipeline: Pipeline, urgent: bool = False) -> None:
-            if self.trouble != "not delivered":
-                send(pipeline, urgent)
-            if self.trouble == "reply lost":
-                pipeline.outcomes()
-            pipeline._outcomes = [BufferUnavailable(self.trouble)] * len(pipeline.calls) if self.trouble else None
+        def ask_or_not(client: Client, calls: Any, *args: Any, **kwargs: Any) -> list[Any]:
+            outcomes = [] if self.trouble == "not delivered" else ask_all(client, calls, *args, **kwargs)
+            return [BufferUnavailable(self.trouble)] * len(calls) if self.trouble else outcomes
 
-        monkeypatch.setattr(Pipeline, "send", send_or_not)
+        monkeypatch.setattr(Client, "ask_all", ask_or_not)
         monkeypatch.setattr(writes, "request_recounts", lambda using, owners: self.held.append(owners))
         monkeypatch.setattr(heal, "_seen", {})
         # Whoever begins a generation writes nothing before its last step.

@@ -405,7 +405,7 @@ def expire(world: World) -> None:
     for counter in ALL:
         only = buffer(counter)
         for owner in world.committed[counter]:
-            only.client.call(only.keys.ready, "DEL", only.keys.total(only.status().generation, str(owner)))
+            only.client.call("DEL", only.keys.total(only.status().generation, str(owner)))
 
 
 def lose(world: World) -> None:
@@ -432,7 +432,7 @@ def test_any_statements():
         steps = [rng.choice(rng.choice([*[OPERATIONS] * 4, *[TRANSACTIONS] * 2, EVENTS])) for _ in range(60)]
         with (
             named(f"seed {seed}"),
-            isolated_counters(HEAL_AFTER=0, FLUSH_CHUNK=2),
+            isolated_counters(HEAL_AFTER=0),
             OtherConnection() as other,
         ):
             run(World(rng, other), [bulk_create, bulk_create, *steps])

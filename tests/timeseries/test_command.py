@@ -56,7 +56,7 @@ def test_it_says_how_far_it_has_come():
 
 
 def test_redis_out_of_reach():
-    with redis_out_of_reach(), pytest.raises(CommandError, match=r"^Redis .*unreachable") as e:
+    with redis_out_of_reach(), pytest.raises(CommandError, match=r"^Redis .*unavailable") as e:
         run()
     assert "\n" not in str(e.value)
     assert e.value.returncode == 1
@@ -85,7 +85,7 @@ def test_a_loop_outlives_redis(caplog):
             command.verbosity = 1
             command.loop(Minutes(5, lambda number: steps.get(number, lambda: None)()))
     first, last = (r.getMessage() for r in caplog.records if getattr(r, "event", "").startswith("run_"))
-    assert first.startswith("Redis (cache 'default') is unreachable")
+    assert first.startswith("Redis (cache 'default') is unavailable")
     assert first.endswith("(trying again every 60 s)")
     assert last == "clean_counters works again."
 

@@ -29,7 +29,7 @@ from .tenants import at, current, each, tenants
 from .tormentor import IS_MANAGED, PATIENCE, Tormentor, start_redis
 
 ENTRIES = {"HEAL_AFTER": 1, "RETRY_AFTER": 0.1, "TOTAL_TTL": 1}
-ANY_OF: dict[str, list[Any]] = {"SHARDS": [1, 1, 3], "FLUSH_CHUNK": [1, 3, 100], "RECORD_ACTIVITY": [False, True]}
+ANY_OF: dict[str, list[Any]] = {"SHARDS": [1, 1, 3], "RECORD_ACTIVITY": [False, True]}
 SOCKET_TIMEOUT = 0.3  # seconds
 TORMENT = 2.0  # seconds
 USERS = 10

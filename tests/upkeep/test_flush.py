@@ -17,6 +17,7 @@ from django.db import OperationalError, connection, transaction
 
 from notifications_counter import tasks
 from notifications_counter.buffer import Buffer
+from notifications_counter.buffer.client import read_all_owed
 from notifications_counter.counters import Counter, unread, unread_by_kind
 from notifications_counter.exceptions import NotInTransaction
 from notifications_counter.models import Notification, UserNotificationsCount
@@ -103,6 +104,7 @@ def test_two_counters_store_in_the_same_rows(all_healed, house, garden):
     assert row.since >= before
     ProjectIssueCount.objects.filter(pk=house.pk).update(note="kept")
     Issue.objects.create(project=house, urgent=True)
+    read_all_owed()
     together(open_issues.flush, urgent_issues.flush)
     row = ProjectIssueCount.objects.get(pk=house.pk)
     assert (row.open_count, row.urgent_count, row.note) == (4, 3, "kept")

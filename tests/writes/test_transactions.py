@@ -577,9 +577,9 @@ def test_statements_that_might_commit_look_only_at_what_is_new(alice, monkeypatc
     looks: list[str] = []
     announce = Intents.announce
 
-    def note(self: Intents, owners: Any, *args: Any) -> None:
+    def note(self: Intents, owners: Any, *args: Any) -> Any:
         looks.extend(owner_key for owner_keys in owners.values() for owner_key in owner_keys)
-        announce(self, owners, *args)
+        return announce(self, owners, *args)
 
     monkeypatch.setattr(Intents, "announce", note)
     with transaction.atomic():

@@ -2,11 +2,11 @@
 -- flight, and readers count their rows.
 -- KEYS  state (hash)  ready (text)  intents (hash)  in_flight (hash)
 -- ARGV  1 intent  2 owners of the intent, as JSON; [] for everyone  3 '1' if the database knows of a generation
--- Reply 1
+-- Reply 1; 0 if no flusher uses these keys: Redis is new or was emptied, or SHARDS has changed
 local ready_now = redis.call('GET', ready)
-if ready_now == 'retired' then return UNUSED end
+if ready_now == 'retired' then return 0 end
 -- rule: unknown_redis
-if ARGV[3] == '1' and redis.call('HEXISTS', state, 'finished') == 0 then return UNUSED end
+if ARGV[3] == '1' and redis.call('HEXISTS', state, 'finished') == 0 then return 0 end
 -- rule: intents (something else has deleted them)
 if redis.call('EXISTS', intents) == 0 and redis.call('EXISTS', in_flight) == 1 then
   redis.call('UNLINK', in_flight)

@@ -1,5 +1,4 @@
--- Code that several scripts share, in parts that blank lines separate. Each script is sent behind the parts that it
--- uses.
+-- Code that several scripts share. Each script is sent behind it.
 
 -- The beginning of all keys of the script
 local base = KEYS[1]:match('(.*):')
@@ -19,9 +18,6 @@ end
 -- The member that shows that pending and flushing are there, and the field of in_flight for everyone. It is not UTF-8,
 -- and so no owner key, which may be empty.
 local SENTINEL = '\255'
-
--- The reply of a script if no flusher uses these keys: Redis is new or was emptied, or SHARDS has changed.
-local UNUSED = redis.error_reply('UNUSED No flusher uses these keys')
 
 -- Puts an owner in doubt. There is no total and no lease any more, so the next reader counts rows. Its pending delta is
 -- infinite, which stands for unknown, and stays so whatever is added.

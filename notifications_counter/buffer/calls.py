@@ -1,0 +1,115 @@
+"""Calls of commands and of the Lua scripts: one file each, known to Redis by its SHA-1.
+
+The head of a script names its keys: ``-- KEYS  state (hash)  ready (text)``. Nothing else knows their order: the names
+become local variables of the script, and callers send the keys that ``Script.keys`` lists.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha1
+from importlib.resources import files
+from json.encoder import encode_basestring
+from typing import NamedTuple, TypeVar
+
+Argument = str | int | bytes
+T = TypeVar("T")
+
+ARGUMENTS = 3900
+"""The most arguments of a command. Some managed servers refuse 4,000."""
+
+OWNERS_PER_CALL = 1000
+"""The most owners in one call, so that no script blocks Redis for more than a few milliseconds, or has more than
+ARGUMENTS arguments: an owner takes three at most."""
+
+
+KEYS = re.compile(r"^-- KEYS((?:.|\n-- {5})+)", re.MULTILINE)
+KEY = re.compile(r"(\w+) \((hash|integer|set|text|zset)\b")
+TYPES = {"integer": "string", "text": "string"}
+"""The types of keys, as TYPE reports them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script. ``keys`` are the names of its keys, in the order of KEYS, and ``types`` the types that TYPE reports."""
+
+    name: str
+    keys: tuple[str, ...]
+    types: tuple[str, ...]
+    source: str
+    sha: str
+
+
+@cache
+def script(name: str) -> Script:
+    """Return the script in ``lua/<name>.lua``, after its keys and ``shared.lua``."""
+    body = _read(name)
+    head = KEYS.search(body)
+    assert head, f"{name}.lua does not name its KEYS"
+    keys, types = zip(*KEY.findall(head[1]), strict=True)
+    source = f"local {', '.join(keys)} = unpack(KEYS)\n{_read('shared')}{body}"
+    sha = sha1(source.encode(), usedforsecurity=False).hexdigest()
+    return Script(name, keys, tuple(TYPES.get(kind, kind) for kind in types), source, sha)
+
+
+@cache
+def _read(name: str) -> str:
+    return files(__package__).joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
+
+
+class Call(NamedTuple):
+    """A command with its arguments, as redis-py's ``send_command`` takes them, which may call a script."""
+
+    command: tuple[Argument, ...]
+    script: Script | None = None
+
+    @classmethod
+    def of(cls, script: Script, keys: Sequence[str], args: Sequence[Argument] = ()) -> Call:
+        """Return the call of a script by its SHA-1."""
+        return cls(("EVALSHA", script.sha, len(keys), *keys, *args), script)
+
+    @property
+    def name(self) -> str:
+        """The name of the script or the command."""
+        return self.script.name if self.script else str(self.command[0])
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of a script, or the first of a command."""
+        command: tuple[Argument, ...] = self.command
+        return tuple(map(str, command[3 : 3 + int(command[2])] if self.script else command[1:2]))
+
+    @property
+    def by_source(self) -> Call:
+        """The same call for a server that does not know the script."""
+        assert self.script
+        return Call(("EVAL", self.script.source, *self.command[2:]), self.script)
+
+
+def owners_as_json(owners: Sequence[str]) -> str:
+    """Return owners as one argument, which is faster than a thousand. For one owner, ``json.dumps`` would take ten
+    times as long."""
+    return f"[{','.join(map(encode_basestring, owners))}]"
+
+
+def chunked(items: Sequence[T], most: int) -> Sequence[Sequence[T]]:
+    """Return items in chunks, each with at most ``most``."""
+    if 0 < len(items) <= most:
+        return [items]
+    return [items[i : i + most] for i in range(0, len(items), most)]
+
+
+def in_groups(items: Sequence[T], sizes: Sequence[int], most: int) -> list[Sequence[T]]:
+    """Return items in groups, one for each command, whose sizes add up to at most ``most``. A larger item is alone."""
+    if sum(sizes) <= most:
+        return [items] if items else []
+    groups, first, total = [], 0, 0
+    for i, size in enumerate(sizes):
+        total += size
+        if total > most and i > first:
+            groups.append(items[first:i])
+            first, total = i, size
+    return [*groups, items[first:]]

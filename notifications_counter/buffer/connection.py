@@ -1,0 +1,110 @@
+"""A connection of the site's pool, with replies that are still to be read."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from redis.exceptions import NoScriptError, RedisClusterException, RedisError, ResponseError
+
+from .calls import Call
+
+FAILURES = (RedisError, RedisClusterException, OSError)
+"""All that redis-py raises if Redis does not answer, or refuses."""
+
+FRESH_SECONDS = 0.1
+"""Seconds for which a connection is used again without a test whether it is still alive. The test is a system call."""
+
+
+class Connection:
+    """A connection of a pool, from ``get_connection`` to ``release``. Each reply belongs to the oldest call that is
+    ``owed`` one, so after any failure the connection must be dropped.
+
+    ``is_held``  whether a thread keeps it after an exchange
+    ``outages``  how many there had been when it was made
+    """
+
+    is_held = False
+
+    def __init__(self, pool: Any, outages: int):
+        self.pool, self.outages = pool, outages
+        self.owed: list[Call] = []
+        self._pid, self._used = os.getpid(), time.monotonic()
+        self._connection = pool.get_connection()
+        self._connection.register_connect_callback(self._forget_owed)
+
+    def exchange(self, calls: Sequence[Call], wait: bool = True) -> list[tuple[Call, Any]]:
+        """Send calls in one go. Returns each call that was owed a reply with this reply, which may be a ResponseError;
+        without ``wait`` nothing, so that the calls are owed theirs. Raises one of FAILURES."""
+        connection, is_first = self._connection, not self.owed
+        if len(calls) == 1:
+            connection.send_command(*calls[0].command, check_health=is_first)
+        else:
+            commands = connection.pack_commands([call.command for call in calls])
+            connection.send_packed_command(commands, check_health=is_first)
+        self.owed += calls
+        self._used = time.monotonic()
+        return self.read_owed() if wait else []
+
+    def read_owed(self) -> list[tuple[Call, Any]]:
+        """Return each call that is owed a reply, and its reply. A script that Redis does not know is sent again, by its
+        source: it has not run yet, so it does not run twice."""
+        answers = [(call, self._read()) for call in self.owed]
+        for i, (call, reply) in enumerate(answers):
+            if isinstance(reply, NoScriptError):
+                self._connection.send_command(*call.by_source.command)
+                answers[i] = call, self._read()
+        self.owed.clear()  # not before: after an interrupt, the connection is closed
+        return answers
+
+    def _read(self) -> Any:
+        try:
+            return self._connection.read_response()
+        except ResponseError as error:
+            return error
+
+    def is_usable(self) -> bool:
+        """Return whether this process may use the connection, and it seems to be alive."""
+        if self._pid != os.getpid():  # a fork: the parent uses it
+            return False
+        return time.monotonic() - self._used < FRESH_SECONDS or self._is_quiet()
+
+    def _is_quiet(self) -> bool:
+        try:
+            self.read_owed()
+            return not self._connection.can_read()  # otherwise it is closed, or out of sync
+        except FAILURES:
+            return False
+
+    def _forget_owed(self, connection: Any) -> None:
+        """Redis-py has connected again: somebody had closed the connection."""
+        self.owed.clear()
+
+    def drop(self) -> None:
+        """Close the connection, and give it back. What is owed is lost."""
+        if self._pid == os.getpid():
+            self._connection.disconnect()
+        self.release()
+
+    def end(self) -> None:
+        """Read what is owed, and give the connection back."""
+        if self._pid == os.getpid() and self.owed and not self._is_quiet():
+            self.drop()
+        else:
+            self.release()
+
+    def release(self) -> None:
+        """Give the connection back, if that was not done before. Closes it if replies are owed."""
+        connection, self._connection = self._connection, None
+        if connection is None or self._pid != os.getpid():
+            return
+        if self.owed:
+            connection.disconnect()
+        self.pool.release(connection)
+
+    def __del__(self) -> None:  # the thread that held it has ended
+        with suppress(AttributeError):  # nothing was connected
+            self.release()

@@ -1,0 +1,361 @@
+"""A thread holds a connection of the site's pool. Nobody waits for the reply to a confirmation: whoever uses the
+connection next reads it, or the connection is closed."""
+
+import asyncio
+import gc
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from threading import Thread
+from typing import Any
+
+import pytest
+import redis
+from django.db import transaction
+
+import servers
+from notifications_counter.buffer import connection as connection_module
+from notifications_counter.buffer.calls import OWNERS_PER_CALL
+from notifications_counter.buffer.client import Client, client_of, read_all_owed
+from notifications_counter.counters import unread
+from notifications_counter.models import Notification, RecountRequest
+from tests.budgets import round_trips
+from tests.support import (
+    OtherConnection,
+    assert_exact,
+    assert_heals,
+    assert_reads,
+    begin_now,
+    buffer,
+    entries,
+    fork,
+    make_keys,
+    rows,
+    together,
+    wait_until,
+)
+from tests.tasks.counters import open_issues, urgent_issues
+from tests.tasks.models import Issue, Project
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
+
+
+@pytest.fixture
+def server(use, server) -> Iterator[servers.Server]:
+    use(server.url)
+    unread.heal()
+    with entries(RETRY_AFTER=0):
+        yield server
+
+
+@pytest.fixture
+def other(server) -> Iterator[redis.Redis]:
+    """Another client of the server."""
+    with redis.Redis.from_url(server.url, decode_responses=True) as client:
+        yield client
+
+
+def write(user: Any) -> None:
+    Notification.objects.create(user=user, title="x")
+
+
+@pytest.fixture
+def ready(server, alice) -> None:
+    """The server knows the scripts, and the total is cached."""
+    write(alice)
+    assert_reads(alice)
+
+
+def pool() -> Any:
+    return client_of("default").redis.connection_pool
+
+
+def take_all() -> None:
+    """Take every connection that the pool may have: none was lost."""
+    read_all_owed()
+    gc.collect()  # of threads
+    taken = [pool().get_connection() for _ in range(min(pool().max_connections, 100))]
+    for connection in taken:
+        pool().release(connection)
+
+
+FRESH_SECONDS = pytest.mark.parametrize("fresh_seconds", [0, 60], ids=["tested", "not tested"])
+
+
+@FRESH_SECONDS
+def test_a_read_after_a_write_waits_once(ready, alice, fresh_seconds, monkeypatch):
+    monkeypatch.setattr(connection_module, "FRESH_SECONDS", fresh_seconds)
+    with round_trips() as trips:
+        write(alice)
+        assert trips.number == 1
+        assert unread.count(alice) == 2
+        assert trips.number == 2
+    assert_exact(alice)
+
+
+@pytest.mark.parametrize("in_a_transaction", [False, True])
+def test_a_write_of_two_counters_waits_once(server, in_a_transaction):
+    house = Project.objects.create()
+    for counter in (open_issues, urgent_issues):
+        counter.heal()
+        assert counter.count(house) == 0
+    Issue.objects.create(project=house, urgent=True)
+    read_all_owed()
+    with round_trips() as trips:
+        if in_a_transaction:
+            with transaction.atomic():
+                Issue.objects.create(project=house, urgent=True)
+        else:
+            Issue.objects.create(project=house, urgent=True)
+    assert (trips.number, trips.commands) == (1, 2)
+    for counter in (open_issues, urgent_issues):
+        assert_exact(house, counter=counter)
+
+
+def test_a_call_has_at_most_1000_owners(server, monkeypatch):
+    """A large write waits for each, so that Redis need not keep up."""
+    sizes: list[int] = []
+    exchange = Client._exchange
+
+    def noting(self: Client, calls: Any, wait: bool = True) -> Any:
+        sizes.append(sum(len(json.loads(call.command[-2])) for call in calls))
+        return exchange(self, calls, wait)
+
+    keys = make_keys(2 * OWNERS_PER_CALL + 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Client, "_exchange", noting)
+        Notification.objects.bulk_create(Notification(user_id=key, title="x") for key in keys)
+    assert max(sizes) <= OWNERS_PER_CALL
+    assert len(sizes) == 6
+    assert_exact(*keys[:3], in_doubt=None)
+
+
+def test_a_slow_statement_waits(ready, alice):
+    with round_trips() as trips, entries(HEAL_AFTER=0), transaction.atomic():
+        write(alice)
+    assert trips.number == 2
+    assert_exact(alice)
+
+
+def test_a_server_that_has_forgotten_the_scripts(ready, alice, other):
+    """Whoever uses the connection next sends the confirmation again."""
+    other.script_flush()
+    write(alice)
+    assert unread.count(alice) == 2
+    assert not RecountRequest.objects.exists()
+    assert_exact(alice)
+
+
+# --------------------------------------------------------------------------------------------------- whose it is
+def test_threads_give_back_what_they_hold(ready, make_user, other):
+    users = [make_user() for _ in range(6)]
+
+    def work(user: Any) -> None:
+        before = rows(user)
+        for number in range(1, 16):
+            write(user)
+            with transaction.atomic():
+                write(user)
+            assert unread.counts(users)[user.pk] == unread.count(user) == before + 2 * number
+
+    for _ in range(3):
+        together(*[partial(work, user) for user in users])
+    assert_exact(*users)
+    assert len(other.client_list()) <= 2 + len(users)
+    take_all()
+
+
+def test_at_most_half_of_the_pool_is_held(use, server, alice, caplog):
+    use(server.url, CONNECTION_POOL_KWARGS={"max_connections": 4})
+    unread.heal()
+    with OtherConnection() as one, OtherConnection() as two, OtherConnection() as three:
+        for number, each in enumerate([one, two, three, one, two, three], 1):
+            each.run(write, alice)
+            assert each.run(unread.count, alice) == number
+        others = [pool().get_connection() for _ in range(2)]
+        with pytest.raises(redis.ConnectionError):
+            pool().get_connection()
+        for connection in others:
+            pool().release(connection)
+    assert caplog.records == []
+    take_all()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"CONNECTION_POOL_KWARGS": {"max_connections": 1}},
+        {
+            "CONNECTION_POOL_CLASS": "redis.BlockingConnectionPool",
+            "CONNECTION_POOL_KWARGS": {"max_connections": 1, "timeout": 1},
+        },
+        {"CONNECTION_POOL_KWARGS": {"health_check_interval": 0.01}},
+    ],
+    ids=str,
+)
+def test_pools_of_the_site(use, server, options, alice, caplog):
+    """Nothing holds one connection while it waits for another, not even with the time-sliced counters."""
+    use(server.url, **options)
+    with entries(RECORD_ACTIVITY=True):
+        unread.heal()
+        write(alice)
+        with transaction.atomic():
+            write(alice)
+            assert_reads(alice)
+        assert_exact(alice)
+    assert caplog.records == []
+
+
+def test_more_threads_than_connections(use, server, alice, caplog):
+    """Whoever gets no connection counts rows. With a redis-py that says why, that is no outage for the others."""
+    use(server.url, CONNECTION_POOL_KWARGS={"max_connections": 1})
+    unread.heal()
+    write(alice)
+    taken = pool().get_connection()
+    for _ in range(2):
+        write(alice)
+        assert_reads(alice)
+    assert RecountRequest.objects.count() == 2
+    pool().release(taken)
+    assert [record.event for record in caplog.records if record.name == "notifications_counter"][0] in (
+        "redis_refuses",
+        "redis_lost",
+    )
+    assert_heals(alice)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # pytest-xdist has threads
+def test_a_fork_between_a_write_and_a_read(ready, alice, bob):
+    """A child must not speak over the connections of its parent, nor read what the parent is owed."""
+    write(alice)
+
+    def work() -> None:
+        assert unread.count(alice) == 2
+        for _ in range(20):
+            write(bob)
+            assert unread.count(alice) == 2
+
+    with fork(read_all_owed), fork(work), fork(work):
+        work()
+    assert unread.count(alice) == 2
+    assert unread.count(bob) == 60
+    assert_exact(alice, bob)
+
+
+def test_async(ready, alice):
+    async def both() -> None:
+        await Notification.objects.acreate(user=alice, title="x")
+        assert await asyncio.gather(*(unread.acount(alice) for _ in range(5))) == [2] * 5
+
+    asyncio.run(both())
+    assert_exact(alice)
+
+
+PROGRAM = """
+import os, sys, django
+django.setup()
+from notifications_counter.models import Notification
+
+for _ in range(2):
+    Notification.objects.create(user_id=sys.argv[1], title="x")
+eval(sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("end", ["None", "sys.exit()", "os._exit(0)"])
+@pytest.mark.usefixtures("healed")
+def test_a_process_that_ends_right_after_a_write(child_environment, alice, end):
+    write(alice)
+    assert_reads(alice)
+    subprocess.run([sys.executable, "-c", PROGRAM, str(alice.pk), end], env=child_environment, check=True)
+    assert unread.count(alice) == 3
+    wait_until(lambda: buffer().status().intents == 0)  # what was sent arrives
+    assert_exact(alice)
+
+
+def test_a_thread_that_ends_right_after_a_write(ready, alice):
+    thread = Thread(target=write, args=[alice])
+    thread.start()
+    thread.join()
+    assert unread.count(alice) == 2
+    wait_until(lambda: buffer().status().intents == 0)
+    assert_exact(alice)
+
+
+# ------------------------------------------------------------------------------------------------------ failures
+def test_a_connection_that_others_close(ready, alice):
+    """As a cache does that closes its pool after each request. No reply is taken for that of another command."""
+    for number in range(2, 6):
+        write(alice)
+        pool().disconnect()
+        assert unread.count(alice) == number
+    assert_exact(alice, in_doubt=None)
+
+
+@FRESH_SECONDS
+def test_a_connection_that_redis_has_closed(ready, alice, other, fresh_seconds, monkeypatch, caplog):
+    """It is noticed before it is used, unless that was a moment ago. Then rows are counted."""
+    monkeypatch.setattr(connection_module, "FRESH_SECONDS", fresh_seconds)
+    write(alice)
+    wait_until(lambda: buffer().status().intents == 0)
+    other.client_kill_filter(_type="normal", skipme=True)
+    assert_reads(alice)
+    assert bool(caplog.records) == bool(fresh_seconds)
+    assert not RecountRequest.objects.exists()
+    assert_exact(alice)
+
+
+def test_a_confirmation_that_is_lost(ready, alice, server):
+    """Its owner is in flight, so that rows are counted until the next heal."""
+    with transaction.atomic():
+        write(alice)
+        begin_now()
+        server.pause()
+    server.kill()
+    server.start()
+    assert unread.count(alice) == 2
+    assert_heals(alice)
+
+
+REFUSALS: dict[str, tuple[Callable[[redis.Redis], Any], Callable[[redis.Redis], Any]]] = {
+    "READONLY": (lambda r: r.replicaof("127.0.0.1", 1), lambda r: r.replicaof("NO", "ONE")),
+    "WRONGTYPE": (lambda r: r.set(buffer().keys.pending, "no zset"), lambda r: None),
+}
+
+
+@pytest.mark.parametrize("where", ["here", "in a transaction", "in another thread", "by the next write"])
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_confirmation_that_is_refused(ready, alice, bob, other, refusal, where, caplog):
+    """The owner is in flight until the next heal. Whoever reads the refusal logs it."""
+    refuse, accept = REFUSALS[refusal]
+    with transaction.atomic():
+        write(alice)
+        begin_now()
+        refuse(other)
+    if where == "in a transaction":
+        with transaction.atomic():
+            assert unread.count(alice) == 2
+            transaction.set_rollback(True)
+    elif where == "in another thread":
+        with OtherConnection() as thread:
+            assert thread.run(unread.count, alice) == 2
+    elif where == "by the next write":
+        write(bob)
+    assert_reads(alice, bob)
+    assert "refused confirm" in caplog.text
+    accept(other)
+    unread.heal()
+    assert_heals(alice, bob)
+
+
+def test_memory_that_runs_out(ready, alice, other):
+    """A confirmation needs none."""
+    with transaction.atomic():
+        write(alice)
+        begin_now()
+        other.config_set("maxmemory", 1)
+    assert_reads(alice)
+    other.config_set("maxmemory", 0)
+    assert_heals(alice)
