@@ -23,7 +23,7 @@ import servers
 from tests.__main__ import ALL, NO_TESTS, ONCE, ROOT, WORKERS, Run, start_database
 
 CORE = ["buffer", "databases", "declaration", "reader.py", "sql", "upkeep", "writes"]
-OTHERS = ["admin", "browser", "demo", "django_suite", "docs", "inbox", "management", "monitoring", "packaging"]
+OTHERS = ["admin", "browser", "demo", "django_suite", "docs", "management", "monitoring", "packaging"]
 """Folders of tests that say nothing of the core."""
 RUNS = [run.without_slow() for run in (*ONCE, ALL[1])]
 SECONDS = 1200  # what hangs for so long is noticed
