@@ -103,7 +103,7 @@ def put_in_force(counter: Declaration) -> bool:
     about = counter.name, identify(connections[counter.db]).id
     _forget_switched_off(counter)
     rows = list(shard_rows(counter))
-    if {row.fingerprint for row in rows} != {fingerprint} or len(rows) != options.SHARDS:
+    if not _is_declared(rows, fingerprint):
         if _seen.get(about) == fingerprint:
             record("replaced", counter, level=logging.ERROR)
             return False
@@ -123,6 +123,8 @@ def _declare(counter: Declaration, fingerprint: str) -> list[Any]:
     database = identify(connections[counter.db])
     with transaction.atomic(using=counter.db):
         old = list(shard_rows(counter).select_for_update())
+        if _is_declared(old, fingerprint):  # by another flusher, meanwhile
+            return old
         shard_rows(counter).delete()
         for row in old:
             if row.shards != options.SHARDS:
@@ -133,10 +135,17 @@ def _declare(counter: Declaration, fingerprint: str) -> list[Any]:
             for shard in range(options.SHARDS)
         ]
         own_rows("CounterShard", counter.db).bulk_create(new, ignore_conflicts=True)  # of another flusher
+        rows = list(shard_rows(counter).select_for_update())
+        if any(row.mark for row in rows):  # it has begun a generation
+            return rows
         for buffer in counter.buffers:
             buffer.reset()
     record("declared", counter, level=logging.WARNING if old else logging.INFO, wait=deploy_seconds())
-    return list(shard_rows(counter))
+    return rows
+
+
+def _is_declared(rows: list[Any], fingerprint: str) -> bool:
+    return {row.fingerprint for row in rows} == {fingerprint} and len(rows) == options.SHARDS
 
 
 def _forget_switched_off(counter: Declaration) -> None:

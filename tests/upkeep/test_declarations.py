@@ -25,6 +25,7 @@ from notifications_counter.upkeep import heal
 from notifications_counter.upkeep.walk import Result
 from tests.faults.child import ROOT
 from tests.support import (
+    OtherConnection,
     assert_exact,
     assert_heals,
     assert_reads,
@@ -133,6 +134,32 @@ def test_a_deployment(deployed, alice, bob, caplog):
     with sent() as commands:
         unread.count(alice)
     assert commands == ["MGET"]
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["a new counter", "a changed one"])
+def test_two_flushers_that_start_at_once(alice, is_new, caplog, monkeypatch):
+    """One puts the declaration in force, and begins a generation, before the other is about to."""
+    caplog.set_level("INFO", "notifications_counter")
+    if not is_new:
+        unread.heal()
+        CounterShard.objects.update(fingerprint="another")
+        heal._seen.clear()  # as in a new process
+        caplog.clear()
+    declare = heal._declare
+
+    def be_second(*args: Any) -> Any:
+        monkeypatch.undo()
+        with OtherConnection() as other:
+            other.run(unread.heal)
+        notify(alice)
+        return declare(*args)
+
+    monkeypatch.setattr(heal, "_declare", be_second)
+    unread.heal()
+    assert [record.event for record in caplog.records].count("declared") == 1
+    assert unread.status()[0].is_ready
+    assert unread.flush().wrong == 0
+    assert_exact(alice)
 
 
 def test_the_clock_of_who_declared_was_ahead(healed, alice):
