@@ -23,6 +23,7 @@ class Connection:
     """A connection of a pool, from ``get_connection`` to ``release``. Each reply belongs to the oldest call that is
     ``owed`` one, so after any failure the connection must be dropped.
 
+    ``late``     calls and replies that were read before the connection is used again
     ``is_held``  whether a thread keeps it after an exchange
     ``outages``  how many there had been when it was made
     """
@@ -32,6 +33,7 @@ class Connection:
     def __init__(self, pool: Any, outages: int):
         self.pool, self.outages = pool, outages
         self.owed: list[Call] = []
+        self.late: list[tuple[Call, Any]] = []
         self._pid, self._used = os.getpid(), time.monotonic()
         self._connection = pool.get_connection()
         self._connection.register_connect_callback(self._forget_owed)
@@ -47,7 +49,10 @@ class Connection:
             connection.send_packed_command(commands, check_health=is_first)
         self.owed += calls
         self._used = time.monotonic()
-        return self.read_owed() if wait else []
+        if not wait:
+            return []
+        late, self.late = self.late, []
+        return [*late, *self.read_owed()]
 
     def read_owed(self) -> list[tuple[Call, Any]]:
         """Return each call that is owed a reply, and its reply. A script that Redis does not know is sent again, by its
@@ -74,7 +79,7 @@ class Connection:
 
     def _is_quiet(self) -> bool:
         try:
-            self.read_owed()
+            self.late += self.read_owed()
             return not self._connection.can_read()  # otherwise it is closed, or out of sync
         except FAILURES:
             return False
@@ -98,12 +103,11 @@ class Connection:
 
     def release(self) -> None:
         """Give the connection back, if that was not done before. Closes it if replies are owed."""
-        connection, self._connection = self._connection, None
-        if connection is None or self._pid != os.getpid():
-            return
-        if self.owed:
-            connection.disconnect()
-        self.pool.release(connection)
+        if self._connection is not None and self._pid == os.getpid():
+            if self.owed:
+                self._connection.disconnect()
+            self.pool.release(self._connection)
+            self._connection = None
 
     def __del__(self) -> None:  # the thread that held it has ended
         with suppress(AttributeError):  # nothing was connected
