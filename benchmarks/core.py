@@ -85,6 +85,17 @@ def requests(rounds: int) -> Iterator[list[str]]:
     def update(**values: object) -> Do:
         return each(lambda row: type(row).objects.filter(pk=row.pk).update(**values))
 
+    def save(*names: str) -> Do:
+        def save_one(row: Any) -> None:
+            row.read_at = NOW
+            row.save(update_fields=names or None)
+
+        return each(save_one)
+
+    def changed(do: Do) -> None:
+        renew()
+        do(Notification)
+
     count = lambda: [unread.count(user) for user in few]  # noqa: E731
     rival = lambda: [PlainNotification.objects.filter(user_id=user, read_at=None).count() for user in few]  # noqa: E731
     yield line("`count()`, cached", 100, rounds, count, rival)
@@ -98,11 +109,16 @@ def requests(rounds: int) -> Iterator[list[str]]:
         "`update()` of a row's title": (100, update(title="x")),
         "`update()` of a row": (100, update(read_at=NOW)),
         "`update()` of 1,000 owners": (1_000, lambda model: model.objects.filter(kind="new").update(read_at=NOW)),
+        "`save()` of an instance": (100, save()),
+        "`save(update_fields=…)` of an instance": (100, save("read_at")),
         "`delete()` of an instance": (100, each(lambda row: row.delete())),
         "`delete()` of 1,000 owners": (1_000, lambda model: model.objects.filter(kind="new").delete()),
     }
     for name, (units, do) in ways.items():
         yield line(name, units, rounds, partial(do, Notification), partial(do, PlainNotification), renew)
+    for name in ("`update()` of 1,000 owners", "`delete()` of 1,000 owners"):
+        after = f"the first `counts()` after {name}"
+        yield line(after, 1_000, rounds, partial(unread.counts, all_), prepare=partial(changed, ways[name][1]))
     one, them = Notification.objects.for_user(1), PlainNotification.objects
     yield line("`for_user().mark_as_read()`", 1, rounds, one.mark_as_read, prepare=renew)
     yield line("a SELECT from a table that nobody counts", 1, rounds, them.first)

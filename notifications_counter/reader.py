@@ -20,8 +20,8 @@ from .declaration.primary_keys import First, Key
 from .exceptions import BufferUnavailable
 from .sql.owners import of_owners
 from .writes.ledger import READ_COMMITTED, Ledger
-from .writes.requests import doubt
 from .writes.rows import chunks
+from .writes.transaction import doubt
 
 Breakdown = dict[Any, int]
 """Counts by the last column of their owners."""
@@ -39,7 +39,7 @@ class Reader:
         """Return the count of one owner."""
         counter, owner_key = self.counter, str(key)
         connection = connections[alias_for(counter.source)]
-        ledger = vars(connection).get("counter_ledger") or Ledger.on(connection)
+        ledger = vars(connection).get("counter_ledger") or Ledger(connection)
         if ledger.needs_rows(counter, owner_key):
             return self.rows([key])[key]
         try:
@@ -54,12 +54,8 @@ class Reader:
     def counts(self, keys: Sequence[Key]) -> dict[Key, int]:
         """Return the counts of many owners."""
         counter, ledger = self.counter, Ledger.of(self.counter.db)
-        rest, by_rows = keys, []
-        if ledger.may_see_old_data() or ledger.may_have_changed_anyone(counter):
-            rest, by_rows = [], [*keys]
-        elif touched := ledger.touched(counter, map(str, keys)):
-            by_rows = [key for key in keys if str(key) in touched]
-            rest = [key for key in keys if str(key) not in touched]
+        by_rows = list(ledger.keys_to_count(counter, keys))
+        rest = list(dict.fromkeys(keys).keys() - by_rows) if by_rows else keys
         result: dict[Key, Any] = dict.fromkeys(keys)  # in their order
         shares: list[tuple[Buffer, Sequence[bytes]]] = []
         keys_of_shares: list[Sequence[Key]] = []

@@ -31,7 +31,7 @@ from notifications_counter.events import EventLog
 from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification
 from notifications_counter.timeseries import TimeSeries
-from notifications_counter.writes.requests import request_recounts
+from notifications_counter.writes.transaction import request_recounts
 from tests.support import status_of
 
 

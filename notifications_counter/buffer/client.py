@@ -94,7 +94,7 @@ class Client:
         self.breaker = Breaker(alias)
         self.troubles = TroubleLog(self)
         self._refused_doubt: Call | None = None
-        self._ran: set[str] = set()  # scripts that the server knows, unless it has forgotten them since
+        self._ran: set[Script | None] = set()  # scripts that the server knows, unless it has forgotten them since
         self._thread = threading.local()
         self._held: WeakSet[Connection] = WeakSet()  # of all threads
 
@@ -226,14 +226,14 @@ class Client:
         if self._pool is None:
             return self._exchange_with_nodes(calls)
         connection = self._take()
-        wait = wait or not connection.is_held or not self._ran.issuperset(call.name for call in calls)
+        wait = wait or not connection.is_held or not self._ran.issuperset([call.script for call in calls])
         try:
             answers = connection.exchange(calls, wait)
         except BaseException:
             connection.drop()
             raise
         self._give_back(connection)
-        self._ran.update(call.name for call, _ in answers)
+        self._ran.update([call.script for call, _ in answers])
         return answers
 
     def _take(self) -> Connection:

@@ -25,7 +25,7 @@ from ..reader import Reader
 from ..sql import dialect
 from ..sql.everyone import PAGE
 from ..sql.target import Chunk, Target
-from ..writes.totals import maintained
+from ..writes.door import maintained
 from .history import log_event
 from .places import EXPECTED, OUTAGES
 from .shards import refuse_in_transaction, shard_row

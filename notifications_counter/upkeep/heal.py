@@ -20,7 +20,7 @@ from ..databases.routing import own_rows
 from ..declaration import Declaration, switched_off
 from ..exceptions import BufferUnavailable
 from ..sql.everyone import PAGE
-from ..writes.requests import doubt
+from ..writes.transaction import doubt
 from .history import record
 from .shards import begin_generation, lost, refuse_in_transaction, shard_row, shard_rows
 from .walk import Difference, Result, Walker, note_mismatches

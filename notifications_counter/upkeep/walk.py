@@ -28,8 +28,8 @@ from ..declaration.primary_keys import Key
 from ..exceptions import BufferUnavailable
 from ..sql.everyone import PAGE, Counted, Everyone
 from ..sql.owners import of_owners
-from ..writes.requests import doubt
-from ..writes.totals import maintained
+from ..writes.door import maintained
+from ..writes.transaction import doubt
 from .history import record
 from .state import FULL_SPEED, GENTLE, Claim, WalkState, change_state
 

@@ -4,34 +4,26 @@
 fixtures and the admin all end in ``execute_sql()`` of three compilers. ``install()`` wraps each of them once. So any
 model can be counted, without a base class, a manager or signal receivers.
 
-Why not ``post_save`` and ``post_delete``? ``update()``, ``bulk_create()`` and fast deletions send neither. An instance
-in memory doesn't know what its row was before, or is now: another process, an ``F()`` or a trigger may have changed it.
-The signals come before the COMMIT, which may fail, and after the statement, too late to announce anything in autocommit
-mode. And a receiver of ``post_delete`` makes Django load every row that it deletes.
+Signals would not do: ``update()``, ``bulk_create()`` and fast deletions send none, an instance in memory doesn't know
+what its row is, and a receiver of ``post_delete`` makes Django load every row that it deletes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache, wraps
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache, partial, wraps
 from typing import Any
 
 from django.db.models import Model
 
 from ..databases.routing import alias_for
-from ..declaration import Declaration, counters_of_table
-from ..internals import (
-    DeleteQuery,
-    InsertQuery,
-    SQLDeleteCompiler,
-    SQLInsertCompiler,
-    SQLUpdateCompiler,
-    UpdateQuery,
-)
+from ..declaration import counters_of_table
+from ..internals import DeleteQuery, InsertQuery, SQLDeleteCompiler, SQLInsertCompiler, SQLUpdateCompiler, UpdateQuery
 from .ledger import Ledger
-from .statements import UpdateOrDelete, insert
-from .totals import write_totals
-from .transaction import Change
+from .statements import Counters, Execute, UpdateOrDelete, insert
+from .transaction import EVERYONE
 
 QUERIES: dict[type, type] = {
     SQLInsertCompiler: InsertQuery,
@@ -39,11 +31,21 @@ QUERIES: dict[type, type] = {
     SQLDeleteCompiler: DeleteQuery,
 }
 DOORS = (
-    (SQLInsertCompiler, "execute_sql"),
-    (SQLUpdateCompiler, "execute_sql"),
+    *((kind, "execute_sql") for kind in QUERIES),
     (SQLUpdateCompiler, "execute_returning_sql"),  # from Django 6.0 on
-    (SQLDeleteCompiler, "execute_sql"),
 )
+
+_maintained: ContextVar[bool] = ContextVar("maintained", default=False)
+
+
+@contextmanager
+def maintained() -> Iterator[None]:
+    """Mark writes to stored totals as the app's own. Any others put everyone in doubt."""
+    token = _maintained.set(True)
+    try:
+        yield
+    finally:
+        _maintained.reset(token)
 
 
 def install() -> None:
@@ -55,11 +57,8 @@ def install() -> None:
 
 def missing() -> list[str]:
     """Return the methods that other code has unwrapped."""
-    return [
-        f"{compiler.__name__}.{method}"
-        for compiler, method in DOORS
-        if hasattr(compiler, method) and not _is_door(getattr(compiler, method))
-    ]
+    doors = [(kind, method) for kind, method in DOORS if hasattr(kind, method)]
+    return [f"{kind.__name__}.{method}" for kind, method in doors if not _is_door(getattr(kind, method))]
 
 
 def _is_door(method: Any) -> bool:
@@ -67,7 +66,7 @@ def _is_door(method: Any) -> bool:
     return method is not None and (hasattr(method, "is_door") or _is_door(getattr(method, "__wrapped__", None)))
 
 
-def _door(kind: Any, name: str) -> Callable[..., Any]:
+def _door(kind: Any, name: str) -> Execute:
     original: Any = vars(kind).get(name)
     if original is None:  # inherited: others may still patch the parent's method
 
@@ -84,7 +83,7 @@ def _door(kind: Any, name: str) -> Callable[..., Any]:
         ):
             return original(compiler, *args, **kwargs)  # it calls execute_sql()
         if tables.totals:
-            return write_totals(tables.totals, compiler, lambda: original(compiler, *args, **kwargs))
+            return _write_totals(tables.totals, compiler, partial(original, compiler, *args, **kwargs))
         counters = tables.sources
         if kind is SQLUpdateCompiler:
             names = {field.attname for field, *_ in compiler.query.values}
@@ -95,22 +94,14 @@ def _door(kind: Any, name: str) -> Callable[..., Any]:
     return execute
 
 
-def _count(
-    counters: tuple[Declaration, ...],
-    kind: type,
-    compiler: Any,
-    original: Callable[..., Any],
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
+def _count(counters: Counters, kind: type, compiler: Any, original: Execute, *args: Any, **kwargs: Any) -> Any:
     """Execute a statement on a table with these counters, and count what it changes."""
     query, connection = compiler.query, compiler.connection
     counters = tuple([c for c in counters if alias_for(c.source) == connection.alias])  # it belongs to one database
     if not counters:
         return original(compiler, *args, **kwargs)
     if lack_columns(counters, query.model):
-        everyone = Change({}, everyone_of=counters)
-        return Ledger.on(connection).write(None, lambda: (original(compiler, *args, **kwargs), everyone))
+        return _doubt_everyone(counters, connection, partial(original, compiler, *args, **kwargs))
     is_stock = type(query) is QUERIES[kind] and type(compiler) is connection.ops.compiler(kind.__name__)
     if kind is SQLInsertCompiler:
         return insert(counters, compiler, original, is_stock, *args, **kwargs)
@@ -118,6 +109,22 @@ def _count(
 
 
 @lru_cache(maxsize=100)
-def lack_columns(counters: tuple[Declaration, ...], model: type[Model]) -> bool:
+def lack_columns(counters: Counters, model: type[Model]) -> bool:
     """Return whether this model of the table lacks a column of any counter, as one of an older migration may."""
     return not all(counter.has_columns(model) for counter in counters)
+
+
+def _write_totals(counters: Counters, compiler: Any, execute: Execute) -> Any:
+    """Execute a statement that writes stored totals. If it is not the app's own, everyone is in doubt."""
+    if isinstance(compiler, SQLUpdateCompiler):
+        names = {field.name for field, *_ in compiler.query.values}  # type: ignore[attr-defined]
+        counters = tuple(c for c in counters if names & {c.field, *(field.name for field in c.total_fields)})
+    counters = tuple(c for c in counters if c.db == compiler.connection.alias)  # a counter belongs to one database
+    if not counters or _maintained.get():
+        return execute()
+    return _doubt_everyone(counters, compiler.connection, execute)
+
+
+def _doubt_everyone(counters: Counters, connection: Any, execute: Execute) -> Any:
+    everyone = dict.fromkeys(counters, EVERYONE)
+    return Ledger.on(connection).write(None, lambda: (execute(), everyone))

@@ -11,18 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from django.db.models import (
-    BooleanField,
-    CharField,
-    DateField,
-    DateTimeField,
-    Field,
-    FileField,
-    IntegerField,
-    Model,
-    TimeField,
-    UUIDField,
-)
+from django.db import models
 from django.db.models.functions import Now
 from django.db.models.lookups import Exact, IsNull
 
@@ -35,7 +24,7 @@ from ..models.fields import ExactCharField, is_converted_by_django
 Facts = dict[str, Any]
 UNKNOWN = object()
 
-PRE_SAVES = {Field.pre_save, DateField.pre_save, DateTimeField.pre_save, TimeField.pre_save}
+PRE_SAVES = {models.Field.pre_save, models.DateField.pre_save, models.DateTimeField.pre_save, models.TimeField.pre_save}
 """Methods that write the value of the instance, or the current time."""
 
 
@@ -53,16 +42,6 @@ class Contribution(NamedTuple):
     def names_owner(self) -> bool:
         """Whether it says whose count the rows are part of, if they count at all."""
         return self.value == 0 or self.owner is not UNKNOWN
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it says everything."""
-        return self.value is not None and self.names_owner
-
-    @property
-    def owner_keys(self) -> list[str]:
-        """The owner whose count the rows may be part of, as a list; empty if none is named."""
-        return [] if self.value == 0 or self.owner in (UNKNOWN, None) else [self.owner]
 
 
 def contribution(counter: Declaration, facts: Mapping[str, Any], connection: Any) -> Contribution:
@@ -85,7 +64,7 @@ def contribution(counter: Declaration, facts: Mapping[str, Any], connection: Any
 def _is_uncertain(field: Any, value: Any) -> bool:
     """Return whether the column may hold another value. A database may cut spaces off a text that is too long."""
     if isinstance(value, str):
-        return isinstance(field, CharField) and field.max_length is not None and len(value) > field.max_length
+        return isinstance(field, models.CharField) and field.max_length is not None and len(value) > field.max_length
     return value is UNKNOWN or value is NOT_NULL or hasattr(value, "resolve_expression")
 
 
@@ -131,7 +110,7 @@ def _fact_of_lookup(lookup: Any, negated: bool) -> tuple[str, Any]:
 
 def _is_identity(field: Any) -> bool:
     """Return whether equal values are identical. Equal texts may differ, depending on their collation."""
-    exact = BooleanField | ExactCharField | IntegerField | UUIDField
+    exact = models.BooleanField | ExactCharField | models.IntegerField | models.UUIDField
     return isinstance(target_of(field), exact) and _is_converted_by_django(field)
 
 
@@ -144,9 +123,9 @@ def facts_after(facts: Facts, values: Iterable[tuple[Any, Any, Any]]) -> Facts:
             value = UNKNOWN
         elif isinstance(value, Now):
             value = NOT_NULL
-        elif hasattr(value, "resolve_expression") or (isinstance(value, Model) and not field.remote_field):
+        elif hasattr(value, "resolve_expression") or (isinstance(value, models.Model) and not field.remote_field):
             value = UNKNOWN
-        elif isinstance(value, Model):
+        elif isinstance(value, models.Model):
             value = value.prepare_database_save(field)
         after[field.attname] = value
     return {name: value for name, value in after.items() if value is not UNKNOWN}
@@ -156,7 +135,7 @@ def facts_after(facts: Facts, values: Iterable[tuple[Any, Any, Any]]) -> Facts:
 class Inserted:
     """What the instances of an INSERT of these fields say about a counter. ``raw``: ``pre_save()`` is skipped."""
 
-    def __init__(self, model: type[Model], counter: Declaration, written: Iterable[str], raw: bool):
+    def __init__(self, model: type[models.Model], counter: Declaration, written: Iterable[str], raw: bool):
         fields: dict[str, Any] = {name: model._meta.get_field(name) for name in written}
         self._in_instance: list[str] = []  # whose values are in the instance's __dict__
         self._by_clock: Facts = {}
@@ -172,7 +151,7 @@ class Inserted:
                 self._in_instance.append(name)
         self.is_complete = len(self._in_instance) == len(names)
 
-    def facts(self, instance: Model) -> Mapping[str, Any]:
+    def facts(self, instance: models.Model) -> Mapping[str, Any]:
         """Return the facts about one row; if ``is_complete``, the ``__dict__`` of its instance has them all."""
         values = instance.__dict__
         return {name: values[name] for name in self._in_instance if name in values} | self._by_clock
@@ -185,4 +164,4 @@ def sets_others(field: Any) -> bool:
     """Return whether ``pre_save()`` may set attributes of other fields."""
     if getattr(field, "width_field", None) or getattr(field, "height_field", None):  # an ImageField
         return True
-    return type(field).pre_save not in {*PRE_SAVES, FileField.pre_save}
+    return type(field).pre_save not in {*PRE_SAVES, models.FileField.pre_save}

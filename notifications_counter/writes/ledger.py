@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from django.core.exceptions import AppRegistryNotReady
-from django.db import DatabaseError, Error, InterfaceError, OperationalError, connections, transaction
+from django.db import DatabaseError, Error, OperationalError, connections, transaction
 from django.db.backends.signals import connection_created
 from django.dispatch import receiver
 
@@ -19,26 +19,15 @@ from ..declaration import Declaration, declarations
 from ..exceptions import BufferUnavailable
 from ..internals import as_manual_transaction, in_manual_transaction, watch_transactions
 from ..signals import counts_changed
-from .requests import Owner, doubt, request_recounts
-from .transaction import Change, TransactionLog
+from .transaction import EVERYONE, Deltas, TransactionLog, doubt, request_recounts
 
 T = TypeVar("T")
-Execute = Callable[[], tuple[T, Change]]
-Owners = Mapping[Declaration, Iterable[str]]
+Owners = Mapping[Declaration, Iterable[str | None]]
 
 COMMITS_NOTHING = re.compile(
     r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH|SHOW|SAVEPOINT|RELEASE|ROLLBACK|SET\s+SEARCH_PATH|"
     r"SET\s+CONSTRAINTS|PRAGMA\s+FOREIGN_KEY_CHECK)\b[^;]*$",  # each TestCase ends with one of these two
 )
-
-DEADLOCK = 1213
-"""The error with which MySQL and MariaDB roll back the whole transaction, not only the statement."""
-
-MAY_ROLL_BACK = {1020, 1205, 1206}
-"""Errors with which they may, depending on version and settings: a changed record, a lock timeout, too many locks."""
-
-CONNECTION_LOST = range(2000, 3000)
-"""Errors that MySQL's client raises. The server's errors have other numbers."""
 
 READ_COMMITTED = {"read committed", "read uncommitted"}
 """Isolation levels at which a transaction sees the commits of others."""
@@ -49,7 +38,8 @@ class Ledger:
     first change to the end of the transaction, it wraps all statements of the connection."""
 
     def __init__(self, connection: Any):
-        self._connection = weakref.ref(connection)
+        self._connection: Any = weakref.ref(connection)
+        vars(connection)["counter_ledger"] = self
         self.using: str = connection.alias
         self.is_of_copy = connections[connection.alias] is not connection
         self._logs: dict[str | None, TransactionLog] = {}  # of the current transaction, by schema
@@ -64,20 +54,14 @@ class Ledger:
     @classmethod
     def on(cls, connection: Any) -> Ledger:
         """Return the ledger of a connection."""
-        try:
-            return connection.__dict__["counter_ledger"]
-        except KeyError:
-            ledger = connection.__dict__["counter_ledger"] = cls(connection)
-            return ledger
+        return vars(connection).get("counter_ledger") or cls(connection)
 
     @property
     def connection(self) -> Any:
-        connection = self._connection()
-        assert connection is not None
-        return connection
+        return self._connection()
 
     # ---------------------------------------------------------------- execute
-    def write(self, owners: Owners | None, execute: Execute[T]) -> T:
+    def write(self, owners: Owners | None, execute: Callable[[], tuple[T, Deltas]]) -> T:
         """Execute a statement that changes rows of these owners, and collect its change. Returns its result. None: the
         owners are not known beforehand, so the statement needs a transaction.
 
@@ -85,35 +69,37 @@ class Ledger:
         the statement. If Redis refuses, the statement is executed in a transaction, which commits it together with a
         RecountRequest.
         """
-        connection: Any = self._connection()
+        connection = self._connection()
         if in_manual_transaction(connection):
             with as_manual_transaction(connection):
-                return self._write_inside(owners, execute)
+                return self._write_inside(execute)
         if connection.in_atomic_block or self.is_of_copy or not (owners is None or any(owners.values())):
-            return self._write_inside(owners, execute)
+            return self._write_inside(execute)
         if owners is None:
             with transaction.atomic(using=self.using, savepoint=False):
-                return self._write_inside(owners, execute)
+                return self._write_inside(execute)
         log = TransactionLog(connection)
         try:
             if not log.announce_alone(owners, connection):
+                log.deltas = log.untold = {}
                 with transaction.atomic(using=self.using):
-                    return self._write_inside(owners, execute)
+                    return self._write_inside(execute)
             result, change = execute()
-            log.add(change)
+            log.deltas = log.untold = change
             return result
         except BaseException as error:
-            log.mark_unknown()
-            if not _has_ended(connection, error):
-                log.intents.leave_to_healing()
+            # Only an answer says that the statement changes nothing: after the end of its connection, or an interrupt,
+            # the server may go on, and commit. Then healing puts the owners in doubt.
+            if not isinstance(error, DatabaseError) or isinstance(error, OperationalError):
+                log.intents.clear()
             raise
         finally:
             log.send(connection)
 
-    def _write_inside(self, owners: Owners | None, execute: Execute[T]) -> T:
+    def _write_inside(self, execute: Callable[[], tuple[T, Deltas]]) -> T:
         try:
             result, change = execute()
-            self.collect(change)
+            self._collect(change)
             return result
         except Error:
             raise
@@ -122,32 +108,24 @@ class Ledger:
                 transaction.set_rollback(True, using=self.using)
             else:
                 with suppress(Error):
-                    self.collect(_unknown(owners, self.using))
+                    self._collect({counter: EVERYONE for counter in declarations() if counter.db == self.using})
             raise
 
-    def collect(self, change: Change) -> None:
+    def _collect(self, change: Deltas) -> None:
         """Add the change of a statement to the transaction."""
-        connection: Any = self._connection()
-        deltas = {c: numbers for c, numbers in change.deltas.items() if not {0}.issuperset(numbers.values())}
-        if self.is_of_copy or in_manual_transaction(connection):
-            owners: list[Owner] = [(c, key) for c, numbers in deltas.items() for key, n in numbers.items() if n != 0]
-            owners += [(counter, None) for counter in change.everyone_of]
+        connection = self._connection()
+        if not any(delta != 0 for deltas in change.values() for delta in deltas.values()):
+            return
+        if not connection.in_atomic_block or not connection.commit_on_exit:  # nobody tells when it commits
+            owners = [(c, key) for c, deltas in change.items() for key, delta in deltas.items() if delta != 0]
             if not self.is_of_copy:  # its transaction may lock out that of the connection itself
                 request_recounts(self.using, owners)
             doubt(owners)
             return
-        if not deltas and not change.everyone_of:
-            return
-        if connection.in_atomic_block:
-            log = self._log(connection)
-            log.add(Change(deltas, change.everyone_of))
-            if counts_changed.receivers:  # a TestCase never commits, but can run such hooks
-                transaction.on_commit(log.signal, self.using)
-        else:  # it is committed already
-            log = TransactionLog(connection)
-            doubts = {c: {key: None for key, n in numbers.items() if n != 0} for c, numbers in deltas.items()}
-            log.add(Change(doubts, change.everyone_of))
-            log.send(connection)
+        log = self._log(connection)
+        log.add(change)
+        if counts_changed.receivers:  # a TestCase never commits, but can run such hooks
+            transaction.on_commit(log.signal, self.using)
 
     def _log(self, connection: Any) -> TransactionLog:
         """Return the log of the current transaction and schema."""
@@ -163,12 +141,12 @@ class Ledger:
         """Execute any statement of a transaction that has changed counts (rule: unknown)."""
         text = (sql if isinstance(sql, str) else repr(sql)).upper()  # psycopg also takes bytes and composed SQL
         logs = list(self._logs.values())
-        for log in logs:
-            if "ROLLBACK" in text or "ABORT" in text:
-                log.mark_unknown()
-            if not COMMITS_NOTHING.match(text):  # COMMIT, a procedure, on MySQL any change of the schema
-                log.announce(self.connection)
         try:
+            for log in logs:
+                if "ROLLBACK" in text or "ABORT" in text:
+                    log.mark_unknown()
+                if not COMMITS_NOTHING.match(text):  # COMMIT, a procedure, on MySQL any change of the schema
+                    log.announce(self.connection)
             return execute(sql, params, many, context)
         except BaseException:  # the database may have rolled back the statement, or everything
             for log in logs:
@@ -176,14 +154,9 @@ class Ledger:
             raise
 
     # ---------------------------------------------------- end of a transaction
-    def begin_anew(self) -> None:
-        """Drop all logs, because the connection is new. Healing finds what the lost one has announced."""
-        self._drop_logs()
-        self._ending = []
-
     def _drop_logs(self) -> list[TransactionLog]:
         logs, self._logs = list(self._logs.values()), {}
-        connection: Any = self._connection()
+        connection = self._connection()
         if self in connection.execute_wrappers:
             connection.execute_wrappers.remove(self)
         return logs
@@ -191,7 +164,7 @@ class Ledger:
     def _before_commit(self) -> None:
         if not self._logs:
             return
-        connection: Any = self._connection()
+        connection = self._connection()
         self._ending = list(self._logs.values())
         try:
             connection.in_atomic_block = True  # the transaction is still open, although Atomic says otherwise
@@ -211,8 +184,8 @@ class Ledger:
 
     def _after_rollback(self, is_done: bool) -> None:
         logs, self._ending = [*self._ending, *self._drop_logs()], []
-        for log in logs if is_done else ():
-            if log.intents.all:
+        for log in logs:
+            if is_done and log.intents:
                 log.undo(self.connection)
 
     # ------------------------------------------------------------------ reads
@@ -221,49 +194,31 @@ class Ledger:
         or may not see the commits of others."""
         if self._logs and any(log.has_touched(counter, owner_key) for log in self._logs.values()):
             return True
-        connection: Any = self._connection()
+        connection = self._connection()
         return self.may_see_old_data() if connection.in_atomic_block else in_manual_transaction(connection)
 
-    def may_have_changed_anyone(self, counter: Declaration) -> bool:
-        """Return whether the transaction may have changed anyone's count."""
-        return any(counter in log.everyone_of for log in self._logs.values())
-
-    def touched(self, counter: Declaration, owner_keys: Iterable[str]) -> set[str]:
-        """Return those of the owners whose counts the transaction may have changed."""
-        found = [log.deltas[counter] for log in self._logs.values() if counter in log.deltas]
-        return {owner_key for owner_key in owner_keys if found and any(owner_key in deltas for deltas in found)}
+    def keys_to_count(self, counter: Declaration, keys: Sequence[Any]) -> Sequence[Any]:
+        """Return the primary keys of those owners whose rows this connection must count, for these reasons."""
+        touched = [log.deltas[counter] for log in self._logs.values() if counter in log.deltas]
+        if self.may_see_old_data() or any(None in deltas for deltas in touched):
+            return keys
+        return [key for key in keys if any(str(key) in deltas for deltas in touched)] if touched else []
 
     def may_see_old_data(self) -> bool:
         """Return whether this connection may not see the newest committed rows, as far as Django knows. If SQL has set
         another isolation level, a cached total is still the newest count, and a miss asks."""
-        connection: Any = self._connection()
+        connection = self._connection()
         if not connection.in_atomic_block or not connection.commit_on_exit:
             return in_manual_transaction(connection)
         vendor = connection.vendor
         return vendor == "sqlite" or (vendor == "mysql" and (connection.isolation_level or "") not in READ_COMMITTED)
 
 
-def _unknown(owners: Owners | None, using: str) -> Change:
-    """Return the change of a statement of which nobody knows what it has done."""
-    if owners is None:
-        return Change({}, everyone_of=[counter for counter in declarations() if counter.db == using])
-    return Change({counter: dict.fromkeys(owner_keys) for counter, owner_keys in owners.items()})
-
-
-def _has_ended(connection: Any, error: BaseException) -> bool:
-    """Return whether a statement that was sent, and raised this error, will change nothing more. If the connection is
-    lost while the server waits for a lock, the server continues, and commits."""
-    if isinstance(error, OperationalError | InterfaceError):
-        if connection.vendor == "mysql":  # is_usable() could connect again
-            return not (error.args and error.args[0] in CONNECTION_LOST)
-        return connection.is_usable()
-    return isinstance(error, DatabaseError)  # otherwise the site has interrupted it
-
-
 @receiver(connection_created)
 def _watch(connection: Any, **_: Any) -> None:
-    if ledger := vars(connection).get("counter_ledger"):
-        ledger.begin_anew()
+    if ledger := vars(connection).get("counter_ledger"):  # what the lost connection has announced, healing finds
+        ledger._drop_logs()
+        ledger._ending = []
     # Neither the nameless connection that creates databases, nor a copy of one, which may be in a transaction.
     if connection.alias not in connections or connections[connection.alias] is not connection:
         return

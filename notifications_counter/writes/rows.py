@@ -110,10 +110,7 @@ class Columns:
         self.number_of_keys = len(keys)
 
 
-@lru_cache(maxsize=100)
-def columns_of(counters: tuple[Declaration, ...], using: str, model: type[Model]) -> Columns:
-    """Return the columns of counters of a model's table. A model of another migration has its own primary key."""
-    return Columns(counters, using, model)
+columns_of = lru_cache(maxsize=100)(Columns)
 
 
 def convert(rows: Iterable[Row], fields: Sequence[Any], compiler: Any) -> list[Any]:

@@ -8,7 +8,7 @@ can be known, everyone is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -18,9 +18,10 @@ from ..internals import ROW_COUNT, OnConflict, SQLDeleteCompiler
 from .facts import UNKNOWN, Contribution, contribution, facts_after, facts_of_where, inserted
 from .ledger import Ledger
 from .rows import Row, Rows, columns_of, convert, is_plain, keep_to, keys_listed, lock_rows, rows_by_key, selects_first
-from .transaction import Change
+from .transaction import EVERYONE, Deltas
 
-Deltas = dict[Declaration, dict[str, Delta]]
+Counters = tuple[Declaration, ...]
+Execute = Callable[..., Any]
 Sums = dict[str | None, tuple[int, int]]
 """What rows add to a count, and their number, by owner key."""
 
@@ -42,19 +43,13 @@ def sums_of(counters: Iterable[Declaration], rows: Iterable[Row]) -> Iterator[tu
         yield counter, sums
 
 
-def doubts_of(owner_keys: Iterable[str | None]) -> dict[str, Delta]:
+def doubts_of(owner_keys: Iterable[str | None]) -> dict[str | None, Delta]:
     """Put owners in doubt."""
     return dict.fromkeys(owner_key for owner_key in owner_keys if owner_key is not None)
 
 
 # ------------------------------------------------------------------------- INSERT
-def insert(
-    counters: tuple[Declaration, ...],
-    compiler: Any,
-    execute: Callable[..., Any],
-    is_stock: bool,
-    fields: Sequence[Any] | None = None,
-) -> Any:
+def insert(counters: Counters, compiler: Any, execute: Execute, is_stock: bool, fields: Any = None) -> Any:
     """Execute an INSERT by the original method, and return its result, with these ``fields``. ``is_stock``: query and
     compiler have Django's own classes. Others may do anything."""
     query, connection = compiler.query, compiler.connection
@@ -72,7 +67,7 @@ def insert(
                 before = sums.get(owner, 0)
                 sums[owner] = None if value is None or before is None else before + value
 
-    def trust() -> tuple[Any, Change]:
+    def trust() -> tuple[Any, Deltas]:
         """The database may skip rows, because of a conflict, a trigger or a rule."""
         number = 0
 
@@ -89,10 +84,10 @@ def insert(
             with connection.execute_wrapper(count):
                 result = execute(compiler, fields)
         if number != len(query.objs) or query.on_conflict is not None or not is_stock:
-            return result, Change({counter: doubts_of(sums) for counter, sums in deltas.items()})
-        return result, Change(deltas)
+            return result, {counter: doubts_of(sums) for counter, sums in deltas.items()}
+        return result, deltas
 
-    def look_afterwards() -> tuple[Any, Change]:
+    def look_afterwards() -> tuple[Any, Deltas]:
         """Nothing says whose the rows are. Look, unless an upsert has taken them over from others."""
         result = execute(compiler, fields)
         key, returned = query.model._meta.pk, [field.attname for field in fields or ()]
@@ -105,14 +100,13 @@ def insert(
         if is_stock and not moves and not any(pk is None or (isinstance(pk, tuple) and None in pk) for pk in pks):
             found = rows_by_key(query.model, connection, pks, counters)
             if len(found) == len(pks):  # otherwise, a key is an expression, or stored in another form
-                were_there = query.on_conflict is not None  # some of them, perhaps
-                return result, Change(
-                    {
-                        counter: {o: None if were_there else total for o, (total, _) in sums.items() if o is not None}
-                        for counter, sums in sums_of(counters, found.values())
-                    }
-                )
-        return result, Change({}, everyone_of=counters)
+                found_deltas: Deltas = {}
+                for counter, sums in sums_of(counters, found.values()):
+                    found_deltas[counter] = doubts_of(sums)
+                    if query.on_conflict is None:  # otherwise, some were there before
+                        found_deltas[counter] = {o: total for o, (total, _) in sums.items() if o is not None}
+                return result, found_deltas
+        return result, dict.fromkeys(counters, EVERYONE)
 
     write = Ledger.on(connection).write
     return write(deltas, trust) if names_owners else write(None, look_afterwards)
@@ -144,9 +138,10 @@ class Effect(NamedTuple):
     @property
     def owner_keys(self) -> list[str]:
         """The owners whose counts may change, as far as it says."""
-        return list(dict.fromkeys(self.before.owner_keys + self.after.owner_keys))
+        owners = [said.owner for said in (self.before, self.after) if said.value != 0]
+        return [owner for owner in owners if owner not in (UNKNOWN, None)]
 
-    def deltas(self, before: Sums) -> dict[str, Delta]:
+    def deltas(self, before: Sums) -> dict[str | None, Delta]:
         """Return the deltas, given the rows before, if it says what becomes of a row."""
         deltas: dict[Any, int] = dict.fromkeys(before, 0)
         for owner_key, (total, number) in before.items():
@@ -159,14 +154,7 @@ class Effect(NamedTuple):
 class UpdateOrDelete:
     """An UPDATE or DELETE of the rows that a query selects. For the arguments, see ``insert``."""
 
-    def __init__(
-        self,
-        counters: tuple[Declaration, ...],
-        compiler: Any,
-        execute: Callable[..., Any],
-        is_stock: bool,
-        result_type: Any = None,
-    ):
+    def __init__(self, counters: Counters, compiler: Any, execute: Execute, is_stock: bool, result_type: Any = None):
         self.compiler, self.is_stock, self._execute_by = compiler, is_stock, execute
         self.query, self.connection = compiler.query, compiler.connection
         self.model = self.query.model  # perhaps another one of the counted table, as at the time of a migration
@@ -193,11 +181,10 @@ class UpdateOrDelete:
             return self._execute()[0]
         if all(effect.before.names_owner and effect.after.names_owner for effect in effects):
             return write({c: effect.owner_keys for c, effect in self.effects.items()}, self._trust)
-        # What it returns are deleted rows, or rows after an UPDATE.
-        returns = self.is_delete or not (self.fields or any(effect.moves for effect in effects))
-        if keys_listed(self.query) and any(effect.before.value is None for effect in effects):
-            returns = returns and self.is_delete  # few rows: better look, and know the deltas
-        if self.connection.vendor == "postgresql" and self.is_stock and returns:
+        # A look at the few rows of some keys can say more than what an UPDATE returns, which is how they are after it.
+        looks = keys_listed(self.query) and any(effect.before.value is None for effect in effects)
+        returns = self.is_delete or not (looks or self.fields or any(effect.moves for effect in effects))
+        if returns and self.is_stock and self.connection.vendor == "postgresql":
             return write(None, self._return)
         return write(None, self._look)
 
@@ -209,18 +196,18 @@ class UpdateOrDelete:
         number = self._execute_by(self.compiler, ROW_COUNT) or 0
         return number, number
 
-    def _trust(self) -> tuple[Any, Change]:
+    def _trust(self) -> tuple[Any, Deltas]:
         """WHERE and SET say whose rows they are."""
         result, number = self._execute()
         deltas: Deltas = {}
         for counter, effect in self.effects.items() if number else ():
             before, after, _ = effect
             deltas[counter] = doubts_of(effect.owner_keys)
-            if before.is_known and after.is_known:
-                deltas[counter] = effect.deltas({before.owner: (number * (before.value or 0), number)})
-        return result, Change(deltas)
+            if before.value is not None and after.value is not None:
+                deltas[counter] = effect.deltas({before.owner: (number * before.value, number)})
+        return result, deltas
 
-    def _return(self) -> tuple[int, Change]:
+    def _return(self) -> tuple[int, Deltas]:
         """PostgreSQL returns whose rows they are."""
         ours, rows = columns_of(self.counters, self.connection.alias, self.model), list[Row]()
 
@@ -235,7 +222,7 @@ class UpdateOrDelete:
         with self.connection.execute_wrapper(append_returning):
             result, number = self._execute()
         if len(rows) != number:  # other code has changed the statement, too
-            return result, Change({}, self.counters)
+            return result, dict.fromkeys(self.counters, EVERYONE)
         deltas: Deltas = {}
         for counter, sums in sums_of(self.counters, convert(rows, ours.fields[ours.number_of_keys :], self.compiler)):
             value = self.effects[counter].before.value
@@ -245,16 +232,16 @@ class UpdateOrDelete:
                 deltas[counter] = {o: total - number * value for o, (total, number) in sums.items() if o is not None}
             else:
                 deltas[counter] = doubts_of(sums)
-        return result, Change(deltas)
+        return result, deltas
 
-    def _look(self) -> tuple[Any, Change]:
+    def _look(self) -> tuple[Any, Deltas]:
         """Lock the rows, and see whose they are and whether they count. If the statement doesn't say whose they become,
         look afterwards, too."""
         found = lock_rows(self.query, self.connection, self.counters)
         is_kept = keep_to(found, self.query, self.connection, self.is_stock)
         result, number = self._execute()
         if not number:
-            return result, Change()
+            return result, {}
         are_found = is_kept and number <= len(found)  # nobody else changes locked rows
         is_exact = are_found and number == len(found) and self.is_stock
         after: Rows = {}
@@ -262,14 +249,13 @@ class UpdateOrDelete:
         if are_found and not keys & self.names and not all(e.names_owner_after for e in self.effects.values()):
             after = rows_by_key(self.model, self.connection, list(found), self.counters)
         deltas: Deltas = {}
-        everyone_of = []
         owners_after = dict(sums_of(self.counters, after.values()))
         for counter, sums in sums_of(self.counters, found.values()):
             effect = self.effects[counter]
             if is_exact and effect.after.value is not None and effect.names_owner_after:
                 deltas[counter] = effect.deltas(sums)
                 continue
-            deltas[counter] = doubts_of([*sums, *owners_after[counter], *effect.after.owner_keys])
+            deltas[counter] = doubts_of([*sums, *owners_after[counter], *effect.owner_keys])
             if not are_found or not (after or effect.names_owner_after):
-                everyone_of.append(counter)
-        return result, Change(deltas, everyone_of)
+                deltas[counter] = EVERYONE
+        return result, deltas

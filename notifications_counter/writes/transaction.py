@@ -8,117 +8,151 @@ so far are unknown (rule: unknown). If Redis is unreachable, it writes a Recount
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import math
+import os
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import repeat
 from typing import Any, NamedTuple
 
-from django.db import DatabaseError
+from django.apps import apps
+from django.db import DatabaseError, Error, connections, transaction
+from django.db.models import QuerySet
 
+from ..buffer import Buffer
+from ..buffer.calls import OWNERS_PER_CALL, chunked, in_groups
 from ..buffer.types import Delta
 from ..conf import options
-from ..databases.routing import in_schema, working_on
+from ..databases.routing import in_schema, schema_of, working_on
 from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
+from ..internals import as_manual_transaction
 from ..signals import counts_changed
 from ..timeseries import LARGEST, TimeSeries
-from .intents import Intents
-from .requests import Owner, doubt, request_or_log, request_recounts
 
 logger = logging.getLogger("notifications_counter")
 
+Owner = tuple[Declaration, str | None]
+"""A counter, and an owner key; None for everyone."""
 
-class Change(NamedTuple):
-    """How a statement changes counts: deltas by counter and owner key, where None stands for an owner in doubt, and the
-    counters of which it may have changed anyone's count."""
+Deltas = dict[Declaration, dict[str | None, Delta]]
+"""How counts change, by counter and owner key. None as the key stands for everyone, None as the delta for a doubt."""
 
-    deltas: Mapping[Declaration, Mapping[str, Delta]] = {}
-    everyone_of: Sequence[Declaration] = ()
+EVERYONE: dict[str | None, Delta] = {None: None}
+
+
+class Intent(NamedTuple):
+    """Owners of one shard that are announced together; everyone if there are none."""
+
+    id: str
+    counter: Declaration
+    buffer: Buffer
+    owner_keys: Sequence[str]
+
+    @property
+    def owners(self) -> list[Owner]:
+        return [(self.counter, owner_key) for owner_key in self.owner_keys or (None,)]
 
 
 class TransactionLog:
     """The changes of a transaction, and the intents that announce them.
 
-    ``deltas``       by counter and owner key, also those that add up to 0; None: unknown
-    ``everyone_of``  counters of which anyone's count may have changed; whether counts_changed has told so
+    ``deltas``   also those that add up to 0
+    ``untold``   deltas since counts_changed was sent
+    ``intents``  what Redis has been told, or may have been; the first one at ``announced_at``, by the monotonic clock
     """
 
     def __init__(self, connection: Any):
         self.using: str = connection.alias
-        self.intents = Intents(connection)
-        self.deltas: dict[Declaration, dict[str, Delta]] = {}
-        self.everyone_of: dict[Declaration, bool] = {}
-        self._unannounced: dict[Declaration, dict[str, None]] = {}  # owners since the last announcement
-        self._requested: set[Owner] = set()  # owners with a RecountRequest
-        self._signaled: dict[Declaration, dict[str, Delta]] = {}  # deltas that counts_changed has told
+        self.schema = schema_of(connection)  # it may be another one when the transaction commits
+        self.deltas: Deltas = {}
+        self.untold: Deltas = {}
+        self.intents: list[Intent] = []
+        self._unannounced: dict[Declaration, list[str | None]] = {}
+        self._refused: list[Owner] = []  # whom Redis refused to announce, so that they have RecountRequests
+        self.announced_at = math.inf
 
     # ----------------------------------------------------------------- record
-    def add(self, change: Change) -> None:
+    def add(self, change: Deltas) -> None:
         """Add the change of a statement."""
-        for counter, deltas in change.deltas.items():
-            self._unannounced.setdefault(counter, {}).update(dict.fromkeys(deltas))
-            if counter not in self.deltas:
-                self.deltas[counter] = dict(deltas)
-                continue
-            sums, told = self.deltas[counter], self._signaled.get(counter, {})
-            for owner_key, delta in deltas.items():
-                before = sums.get(owner_key, 0)
-                sums[owner_key] = None if delta is None or before is None else before + delta
-                if sums[owner_key] is None:
-                    told.pop(owner_key, None)
-        self.everyone_of.update(dict.fromkeys(change.everyone_of, False))
+        for counter, deltas in change.items():
+            sums = self.deltas.setdefault(counter, {})
+            self._unannounced.setdefault(counter, []).extend([key for key in deltas if key not in sums])
+            _add_up(sums, deltas)
+            if counts_changed.receivers:
+                _add_up(self.untold.setdefault(counter, {}), deltas)
 
     def mark_unknown(self) -> None:
-        """Put all owners so far in doubt: what was done may have been undone, or may not."""
-        self.deltas = {counter: dict.fromkeys(deltas) for counter, deltas in self.deltas.items()}
-        if self._requested:  # the requests may have been undone as well
-            for counter, owner_key in self._requested:
-                if owner_key is not None:  # everyone is announced again anyway
-                    self._unannounced[counter][owner_key] = None
-            self._requested.clear()
+        """Put all owners so far in doubt: what was done may have been undone, or may not, RecountRequests too."""
+        for deltas in (*self.deltas.values(), *self.untold.values()):
+            deltas.update(dict.fromkeys(deltas))
+        for counter, owner_key in self._refused:
+            self._unannounced.setdefault(counter, []).append(owner_key)
+        self._refused = []
 
     def has_touched(self, counter: Declaration, owner_key: str) -> bool:
         """Return whether the transaction may have changed the count of this owner."""
-        return owner_key in self.deltas.get(counter, ()) or counter in self.everyone_of
+        deltas = self.deltas.get(counter, ())
+        return owner_key in deltas or None in deltas
 
     # --------------------------------------------------------------- announce
-    def announce_alone(self, owners: Mapping[Declaration, Iterable[str]], connection: Any) -> bool:
-        """Announce the owners of a statement that commits by itself. Returns False if Redis refuses any of them."""
-        self.deltas = {counter: dict.fromkeys(owner_keys, 0) for counter, owner_keys in owners.items()}
-        return not self.intents.announce(owners, connection)
+    def announce_alone(self, owners: Mapping[Declaration, Iterable[str | None]], connection: Any) -> bool:
+        """Announce the owners of a statement that commits by itself. They are in doubt until it has. Returns whether
+        Redis accepted all."""
+        for counter, owner_keys in owners.items():
+            self.deltas[counter] = self.untold[counter] = dict.fromkeys(owner_keys)
+        return not self._announce(self.deltas, connection)
 
     def announce(self, connection: Any) -> None:
-        """Announce every owner whose count has changed since the last call, or everyone, or write RecountRequests for
-        them, before the database commits."""
-        owners: dict[Declaration, list[str] | None] = {}
-        unchanged: dict[Declaration, dict[str, None]] = {}  # so far
-        for counter, new in self._unannounced.items():
-            deltas = self.deltas[counter]
-            owners[counter] = [owner_key for owner_key in new if deltas[owner_key] != 0]
-            unchanged[counter] = {owner_key: None for owner_key in new if deltas[owner_key] == 0}
-        owners.update(dict.fromkeys(self.everyone_of, None))
-        if not any(owner_keys is None or owner_keys for owner_keys in owners.values()):
-            return
-        with in_schema(connection, self.intents.schema):
-            refused = self.intents.announce(owners, connection)
-            failed = [owner for owner in refused if owner not in self._requested]
+        """Announce those whose counts were first changed since the last call, before the database commits. Whom Redis
+        refuses gets a RecountRequest."""
+        owners = {counter: owner_keys for counter, owner_keys in self._unannounced.items() if owner_keys}
+        if owners:
+            with in_schema(connection, self.schema):
+                refused = self._announce(owners, connection)
+                request_or_log(self.using, refused)
+            self._refused += refused
+            self._unannounced = {}
+
+    def _announce(self, owners: Mapping[Declaration, Collection[str | None]], connection: Any) -> list[Owner]:
+        """Announce these owners, and return those whom Redis refuses."""
+        intents: list[Intent] = []
+        refused: list[Owner] = []
+        for counter, owner_keys in owners.items():
             try:
-                request_recounts(self.using, failed)
-            except DatabaseError:
-                about = {"event": "requests_failed", "database": self.using, "owners": len(failed)}
-                logger.exception("RecountRequests of %d owners could not be written.", len(failed), extra=about)
-            else:
-                self._requested.update(failed)
-                self._unannounced = unchanged
+                if None in owner_keys:
+                    shares: Iterable[tuple[Buffer, Any]] = [(buffer, ()) for buffer in counter.buffers_in(connection)]
+                else:
+                    shares = counter.by_shard(list(owner_keys), connection)
+            except BufferUnavailable:  # the id of the database is unknown
+                refused += [(counter, owner_key) for owner_key in owner_keys]
+                continue
+            for buffer, mine in shares:
+                for some in chunked(mine, OWNERS_PER_CALL) or [()]:
+                    intents.append(Intent(os.urandom(16).hex(), counter, buffer, some))
+        self.announced_at = min(self.announced_at, time.monotonic())
+        for group in _grouped(intents):
+            self.intents += group  # first, in case of an exception: Redis can handle an unknown one
+            calls = []
+            for id, _, buffer, keys in group:
+                calls.append(buffer.announcement(id, keys))
+            for intent, reply in zip(group, group[0].buffer.client.ask_all(calls), strict=True):
+                if reply != 1:
+                    self.intents.remove(intent)
+                    refused += intent.owners
+        return refused
 
     # ------------------------------------------------------------------- send
     def send(self, connection: Any) -> None:
         """Confirm the deltas, after the database has committed. A failure does not reach the site, but an exception
         that is meant for it does, such as a time limit."""
-        with in_schema(connection, self.intents.schema):
+        with in_schema(connection, self.schema):
             try:
-                self._send()
+                self._confirm()
             except BaseException:
-                self._send()  # nothing is added twice: an intent that is gone puts its owners in doubt
+                self._confirm()  # nothing is added twice: an intent that is gone puts its owners in doubt
                 raise
             if options.RECORD_ACTIVITY:
                 self._record_activity()
@@ -128,46 +162,101 @@ class TransactionLog:
     def undo(self, connection: Any) -> None:
         """Put the announced owners in doubt: the database has rolled back, at least what came last."""
         self.mark_unknown()
-        self.everyone_of.clear()
-        with in_schema(connection, self.intents.schema):
-            self._send(request=False)  # if that fails, healing finds the intents
+        with in_schema(connection, self.schema):
+            self._confirm(request=False)  # if that fails, healing finds the intents
 
-    def _send(self, request: bool = True) -> None:
-        intents, deltas = self.intents, self.deltas
-        failed = intents.confirm(deltas)
-        rest: list[Owner] = [(counter, None) for counter in self.everyone_of if counter not in intents.everyone_of]
-        rest += [
-            (counter, owner_key)
-            for counter, sums in deltas.items()
-            if counter not in self.everyone_of
-            for owner_key in sums.keys() - intents.announced.get(counter, ())
-            if sums[owner_key] != 0
-        ]
-        if rest and request:  # rule: anyway: Redis has refused to announce them, but may answer again
-            failed += doubt(rest)
-        if failed and request:
-            request_or_log(self.using, [owner for owner in failed if owner not in self._requested])
+    def _confirm(self, request: bool = True) -> None:
+        failed: list[Owner] = []
+        groups = _grouped(self.intents)
+        for group in groups:
+            calls = []
+            for id, counter, buffer, owner_keys in group:
+                deltas = map(self.deltas.get(counter, {}).get, owner_keys, repeat(0))
+                calls.append(buffer.confirmation(id, owner_keys, list(deltas)))
+            # The owners are in flight until Redis has run the last one, or for HEAL_AFTER seconds (rule: slow).
+            wait = group is not groups[-1] or time.monotonic() - self.announced_at >= options.HEAL_AFTER / 2
+            replies = group[0].buffer.client.ask_all(calls, urgent=True, wait=wait)
+            for intent, reply in zip(group, replies, strict=True):
+                if reply not in (1, None):
+                    failed += [(c, key) for c, key in intent.owners if self.deltas.get(c, {}).get(key, 0) != 0]
+        if request and self._refused:
+            doubt(self._refused)  # rule: anyway: Redis may answer again
+        if request and failed:
+            request_or_log(self.using, failed)
 
     def signal(self) -> None:
         """Send ``counts_changed`` for the owners whose counts may have changed since the last call."""
-        changed: dict[Declaration, list[Any] | None] = {}
-        for counter, deltas in self.deltas.items():
-            told = self._signaled.setdefault(counter, {})
-            if owner_keys := [owner_key for owner_key, delta in deltas.items() if delta != told.get(owner_key, 0)]:
-                changed[counter] = [counter.parse(owner_key) for owner_key in owner_keys]
-                told.update(deltas)
-        changed.update((counter, None) for counter, is_told in self.everyone_of.items() if not is_told)
-        self.everyone_of = dict.fromkeys(self.everyone_of, True)
-        for counter, owners in changed.items():
-            counts_changed.send_robust(sender=counter, counter=counter, owners=owners, using=self.using)
+        untold, self.untold = self.untold, {}
+        for counter, deltas in untold.items():
+            if owner_keys := [owner_key for owner_key, delta in deltas.items() if delta != 0]:
+                owners = None if None in deltas else [counter.parse(owner_key) for owner_key in owner_keys if owner_key]
+                counts_changed.send_robust(sender=counter, counter=counter, owners=owners, using=self.using)
 
     def _record_activity(self) -> None:
         """Add the rises and falls of the counts to the time-sliced counters, at most once."""
         counts: dict[str, int] = {}
         for counter, deltas in self.deltas.items():
-            known = [delta for delta in deltas.values() if delta]
-            counts[f"{counter.name}:added"] = sum(delta for delta in known if delta > 0)
-            counts[f"{counter.name}:removed"] = -sum(delta for delta in known if delta < 0)
-        if counts := {name: min(n, LARGEST) for name, n in counts.items() if n}:
+            for delta in filter(None, deltas.values()):
+                name = f"{counter.name}:{'added' if delta > 0 else 'removed'}"
+                counts[name] = min(counts.get(name, 0) + abs(delta), LARGEST)
+        if counts:
             with suppress(BufferUnavailable), working_on(self.using):
                 TimeSeries().update_counters(counts)
+
+
+def _add_up(sums: dict[str | None, Delta], deltas: Mapping[str | None, Delta]) -> None:
+    if not sums:  # at once, which is faster
+        sums.update(deltas)
+        return
+    for owner_key, delta in deltas.items():
+        before = sums.get(owner_key, 0)
+        sums[owner_key] = None if delta is None or before is None else before + delta
+
+
+def _grouped(intents: Sequence[Intent]) -> list[Sequence[Intent]]:
+    """Group intents that are sent together."""
+    if len(intents) == 1:
+        return [intents]
+    return in_groups(intents, [len(intent.owner_keys) for intent in intents], OWNERS_PER_CALL)
+
+
+# ------------------------------------------------------------------------ doubts
+def doubt(owners: Iterable[Owner]) -> list[Owner]:
+    """Put owners in doubt, so that readers count their rows. Returns those for which Redis was unreachable."""
+    grouped: dict[Declaration, list[str]] = defaultdict(list)
+    failed: list[Owner] = []
+    for counter, owner_key in owners:
+        if owner_key is not None:
+            grouped[counter].append(owner_key)
+        elif not counter.doubt_everyone():
+            failed.append((counter, None))
+    for counter, owner_keys in grouped.items():
+        failed += ((counter, owner_key) for owner_key in counter.doubt(owner_keys))
+    return failed
+
+
+def request_recounts(using: str, owners: Sequence[Owner]) -> None:
+    """Write RecountRequests, in the current transaction if there is one."""
+    if not owners:
+        return
+    model = apps.get_model("notifications_counter", "RecountRequest")
+    try:
+        with as_manual_transaction(connections[using]), transaction.atomic(using=using):
+            requests: QuerySet[Any] = QuerySet(model, using=using)
+            requests.bulk_create(
+                [model(counter=c.name, owner=owner_key or "", everyone=owner_key is None) for c, owner_key in owners],
+                batch_size=OWNERS_PER_CALL,
+            )
+    except DatabaseError:
+        if model._meta.db_table in connections[using].introspection.table_names():
+            raise
+        # Another app's migration runs before our first one: there are no counts that could be wrong.
+
+
+def request_or_log(using: str, owners: Sequence[Owner]) -> None:
+    """Write RecountRequests for owners whom Redis did not accept (rule: request). A failure is logged."""
+    try:
+        request_recounts(using, owners)
+    except Error:
+        about = {"event": "requests_failed", "database": using, "owners": len(owners)}
+        logger.exception("RecountRequests of %d owners could not be written.", len(owners), extra=about)

@@ -35,7 +35,7 @@ from notifications_counter.models.fields import is_converted_by_django
 from notifications_counter.writes import door
 from notifications_counter.writes.ledger import Ledger
 from notifications_counter.writes.statements import UpdateOrDelete
-from notifications_counter.writes.transaction import Change
+from notifications_counter.writes.transaction import Deltas
 
 from .shim import Result, report
 
@@ -139,11 +139,11 @@ anyone's count may have changed. A statement may execute others, for the tables 
 
 def noting(write: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(write)
-    def note(ledger: Ledger, owners: Any, statement: Callable[[], tuple[Any, Change]]) -> Any:
-        def execute() -> tuple[Any, Change]:
+    def note(ledger: Ledger, owners: Any, statement: Callable[[], tuple[Any, Deltas]]) -> Any:
+        def execute() -> tuple[Any, Deltas]:
             result, change = statement()
             for recorded in under_way:
-                recorded += [*change.deltas.items(), *((counter,) for counter in change.everyone_of)]
+                recorded += [(counter,) if None in deltas else (counter, deltas) for counter, deltas in change.items()]
             return result, change
 
         return write(ledger, owners, execute)
@@ -225,10 +225,10 @@ def plant_bugs() -> None:
 
     def erring(write: Callable[..., Any]) -> Callable[..., Any]:
         def write_wrongly(ledger: Ledger, owners: Any, statement: Any) -> Any:
-            def execute() -> tuple[Any, Change]:
+            def execute() -> tuple[Any, Deltas]:
                 result, change = statement()
                 if kind := getattr(statement, "__self__", None):
-                    change = change._replace(deltas={c: wrong(kind, deltas) for c, deltas in change.deltas.items()})
+                    change = {c: wrong(kind, deltas) for c, deltas in change.items()}
                 return result, change
 
             return write(ledger, owners, execute)

@@ -91,14 +91,13 @@ def of_a_write() -> list[Call]:
     """ "COMMIT" is the database's. A single statement commits itself: that is before "confirm", too."""
     from django.db import connections
 
-    from notifications_counter.writes import intents, requests
+    from notifications_counter.writes import transaction
 
     return [
-        ("announce", intents.Intents, "_announce"),
-        ("reply", intents.Intents, "settle"),
+        ("announce", transaction.TransactionLog, "_announce"),
         ("COMMIT", type(connections["default"]), "_commit"),
-        ("confirm", intents.Intents, "_confirm"),
-        ("request", requests, "request_recounts"),
+        ("confirm", transaction.TransactionLog, "_confirm"),
+        ("request", transaction, "request_recounts"),
     ]
 
 

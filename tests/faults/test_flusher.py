@@ -10,7 +10,7 @@ from django.db import connection
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.upkeep import walk
-from notifications_counter.writes.requests import request_recounts
+from notifications_counter.writes.transaction import request_recounts
 from tests.support import (
     PATIENCE,
     OtherConnection,

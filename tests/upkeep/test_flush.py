@@ -24,8 +24,7 @@ from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.status import read_counter
 from notifications_counter.reader import Reader
 from notifications_counter.upkeep.walk import Result
-from notifications_counter.writes.intents import Intents
-from notifications_counter.writes.requests import request_recounts
+from notifications_counter.writes.transaction import TransactionLog, request_recounts
 from tests.support import (
     OtherConnection,
     assert_exact,
@@ -351,7 +350,7 @@ def test_a_doubt_between_the_cut_and_the_fetch_is_no_mismatch(healed, alice):
 
 def test_a_row_is_deleted_whose_writer_was_killed_before_it_told_redis(healed, alice):
     assert unread.count(alice) == unread.count(alice) == 0
-    with mock.patch.object(Intents, "confirm", return_value=[]):
+    with mock.patch.object(TransactionLog, "_confirm"):
         row = Notification.objects.create(user=alice, title="x")
     row.delete()
     assert unread.flush().aside == 0

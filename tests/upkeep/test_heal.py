@@ -17,7 +17,7 @@ from notifications_counter.counters import unread
 from notifications_counter.databases import identity
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import Notification, RecountRequest
-from notifications_counter.writes.requests import request_recounts
+from notifications_counter.writes.transaction import request_recounts
 from tests.support import (
     assert_exact,
     assert_heals,

@@ -25,9 +25,8 @@ from notifications_counter.internals import (
 )
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.writes import ledger
-from notifications_counter.writes.intents import Intents
 from notifications_counter.writes.ledger import Ledger
-from notifications_counter.writes.transaction import Change
+from notifications_counter.writes.transaction import TransactionLog
 from tests.support import (
     OtherConnection,
     assert_exact,
@@ -430,8 +429,8 @@ def test_an_error_that_ends_a_transaction_begun_by_sql(alice):
     add(alice)
     with suppress(DatabaseError):
         execute("CREATE TABLE notifications_counter_recountrequest (id int)")
-    assert not in_manual_transaction(connection)
     add(alice)
+    assert not in_manual_transaction(connection)
     objects.filter(user__username="alice").update(read_at=Now())
     connection.errors_occurred = False
     assert_heals(alice)
@@ -575,19 +574,19 @@ def test_statements_have_a_wrapper_only_while_there_is_a_counted_change(alice, e
 def test_statements_that_might_commit_look_only_at_what_is_new(alice, monkeypatch):
     """In a transaction of thousands of statements, each would else look at all before it."""
     looks: list[str] = []
-    announce = Intents.announce
+    announce = TransactionLog._announce
 
-    def note(self: Intents, owners: Any, *args: Any) -> Any:
+    def note(self: TransactionLog, owners: Any, *args: Any) -> Any:
         looks.extend(owner_key for owner_keys in owners.values() for owner_key in owner_keys)
         return announce(self, owners, *args)
 
-    monkeypatch.setattr(Intents, "announce", note)
+    monkeypatch.setattr(TransactionLog, "_announce", note)
     with transaction.atomic():
         for _ in range(50):
             add(alice)
             begin_now()
             begin_now()
-    assert len(looks) == 50
+    assert len(looks) == 1
     assert_exact(alice)
 
 
@@ -617,7 +616,7 @@ def test_only_owners_whose_counts_change_are_in_doubt(healed, alice, bob, autoco
     """Where the ledger cannot say by how much: without a transaction that it follows."""
     transaction.set_autocommit(autocommit)
     try:
-        Ledger.of("default").collect(Change({unread: {str(alice.pk): 0, str(bob.pk): 1}}))
+        Ledger.of("default")._collect({unread: {str(alice.pk): 0, str(bob.pk): 1}})
         if not autocommit:
             transaction.commit()
     finally:
