@@ -78,7 +78,6 @@ CACHES = {
 }
 
 NOTIFICATIONS_COUNTER = {
-    "CACHE_ALIAS": "default",
     "KEY_PREFIX": "nc-demo",
     "COUNTERS": ["unread", "unread_by_kind"],
     "ICONS": {"": "demo/bell.svg"} | {kind: f"demo/{kind}.svg" for kind in ("comment", "order", "security")},
