@@ -4,7 +4,7 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from notifications_counter.upkeep import walk
-from tests.support import buffer, doubted, truth, unheard
+from tests.support import buffer, truth, unheard
 
 from .counters import alerts, unread_by_app, unseen_by_app, votes
 from .models import Alert, AlertCount, AppCount, CourseNotification, Organization, Vote, VoteCount
@@ -124,10 +124,10 @@ def test_a_total_that_others_write_is_recounted():
     VoteCount.objects.filter(shop=1).update(vote_count=5)
     VoteCount.objects.get(shop=2).delete()
     VoteCount.objects.create(shop=3, item=3, stars=3, vote_count=9)
-    assert len(doubted(votes)) == 3
+    votes.heal()
     assert_stored(votes)
     VoteCount.objects.filter(shop=1).update(shop=8)
-    assert len(doubted(votes)) == 2
+    votes.heal()
     assert_stored(votes)
 
 
