@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from threading import Lock
 from typing import Any
 
 from django_redis.pool import ConnectionFactory
@@ -29,17 +28,16 @@ class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc]
     """
 
     _clusters: dict[str, RedisCluster] = {}
-    _lock = Lock()
 
     def get_connection(self, params: dict[str, Any]) -> RedisCluster:
         """Return the client of a cluster. django-redis calls this."""
         url = params["url"]
-        with self._lock:
-            if url not in self._clusters:
-                # A call that was sent twice could count twice.
-                arguments = {"retry": Retry(NoBackoff(), 0), **params, **self.pool_cls_kwargs}
-                self._clusters[url] = RedisCluster.from_url(**arguments)
-            return self._clusters[url]
+        if (cluster := self._clusters.get(url)) is None:
+            # A call that was sent twice could count twice.
+            arguments = {"retry": Retry(NoBackoff(), 0), **params, **self.pool_cls_kwargs}
+            # Without a lock: a handler of a signal, or a fork meanwhile, would wait for it forever.
+            cluster = self._clusters.setdefault(url, RedisCluster.from_url(**arguments))
+        return cluster
 
     def disconnect(self, connection: RedisCluster) -> None:
         """Close the connections to all nodes."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from redis.exceptions import NoScriptError, RedisClusterException, RedisError, ResponseError
+from redis.exceptions import ConnectionError, NoScriptError, RedisClusterException, RedisError, ResponseError
 
 from .calls import Call
 
@@ -67,9 +67,11 @@ class Connection:
 
     def _read(self) -> Any:
         try:
-            return self._connection.read_response()
+            return self._connection.read_response(disable_decoding=True)  # foreign bytes may be no text
         except ResponseError as error:
             return error
+        except (AttributeError, ValueError) as error:  # what redis-py has read from is gone
+            raise ConnectionError("another thread has closed the connection") from error
 
     def is_usable(self) -> bool:
         """Return whether this process may use the connection, and it seems to be alive."""
@@ -106,6 +108,7 @@ class Connection:
         if self._connection is not None and self._pid == os.getpid():
             if self.owed:
                 self._connection.disconnect()
+            self._connection.deregister_connect_callback(self._forget_owed)
             self.pool.release(self._connection)
             self._connection = None
 

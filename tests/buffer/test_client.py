@@ -77,6 +77,23 @@ def test_options_of_connections(use, server, options, alice, bob):
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
+def test_bytes_that_are_no_text(use, server, alice, protocol):
+    """They are foreign, also where the site has redis-py decode replies."""
+    use(server.url, CONNECTION_POOL_KWARGS={"decode_responses": True, "protocol": protocol})
+    unread.heal()
+    notify(alice)
+    assert_reads(alice)
+    buffer = unread.buffers[0]
+    buffer.client.call("SET", f"{buffer.trusted[1]}{alice.pk}", b"\xff")
+    assert unread.count(alice) == 3
+    assert buffer.client.breaker.down_since is None
+    buffer.client.call("ZADD", buffer.keys.pending, 1, b"\xfe")
+    assert unread.flush().aside == 1
+    buffer.take_back()
+    assert_heals(alice)
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
 def test_a_server_that_was_restarted_between_two_calls(use, server, alice, caplog, protocol, monkeypatch):
     monkeypatch.setattr(connection_module, "FRESH_SECONDS", 0)
     use(server.url, CONNECTION_POOL_KWARGS={"protocol": protocol})

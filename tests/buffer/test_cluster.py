@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import redis
+from django.utils.module_loading import import_string
 
 import servers
 from notifications_counter import events
@@ -147,6 +148,22 @@ def test_a_process_that_starts_while_the_cluster_is_down(use, users):
         notify(users)
         assert_reads(*users)
         assert RecountRequest.objects.count() == len(users)
+
+
+def test_a_handler_of_a_signal_asks_while_its_thread_learns_of_the_nodes(monkeypatch):
+    """There is one client, and no lock for which the thread would wait forever."""
+    factory = import_string(CLUSTER)({})
+    asked: list[object] = []
+
+    def interrupted(**arguments: Any) -> object:
+        if not asked:
+            asked.append(None)
+            asked[0] = factory.get_connection({"url": "redis://interrupted"})
+        return object()
+
+    monkeypatch.setattr(factory, "_clusters", {})
+    monkeypatch.setattr(redis.RedisCluster, "from_url", interrupted)
+    assert factory.get_connection({"url": "redis://interrupted"}) is asked[0]
 
 
 def test_a_master_whose_replica_takes_over(nodes, cluster, users):

@@ -6,6 +6,7 @@ import gc
 import json
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from threading import Thread
@@ -206,6 +207,21 @@ def test_pools_of_the_site(use, server, options, alice, caplog):
             assert_reads(alice)
         assert_exact(alice)
     assert caplog.records == []
+
+
+def test_nothing_grows_with_each_call(use, server, alice):
+    """A connection of a limited pool goes back after each call, and keeps nothing of it."""
+
+    def callbacks() -> int:
+        return sum(isinstance(each, weakref.WeakMethod) for each in gc.get_objects())
+
+    use(server.url, CONNECTION_POOL_KWARGS={"max_connections": 1})
+    unread.heal()
+    assert_reads(alice)
+    before = callbacks()
+    for _ in range(20):
+        unread.count(alice)
+    assert callbacks() < before + 10
 
 
 def test_more_threads_than_connections(use, server, alice, caplog):

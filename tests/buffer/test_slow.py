@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Callable, Iterator
 from functools import partial
+from threading import Timer
 
 import pytest
 from django.db import transaction
@@ -127,3 +128,19 @@ def test_redis_does_not_take_what_is_sent(use, relay, caplog):
     finally:
         process.send_signal(signal.SIGCONT)
     assert [record.event for record in caplog.records if record.name == "notifications_counter"] == ["redis_lost"]
+
+
+def test_others_close_the_pool_meanwhile(use, relay, alice):
+    """As a cache does that closes its pool after the request of another thread. Redis-py then raises anything."""
+    client = use()
+    unread.heal()
+    notify(alice)
+    assert_reads(alice)
+    with relay.slow(TIMEOUT / 2):
+        closer = Timer(TIMEOUT / 5, client.redis.connection_pool.disconnect)
+        closer.start()
+        assert unread.count(alice) == 3
+        closer.join()
+    assert client.breaker.down_since is not None
+    work(client)
+    assert_heals(alice)
