@@ -1,18 +1,15 @@
 """The script of the badge, in a browser, on a real server."""
 
 from collections.abc import Callable, Iterator
-from urllib.parse import urlencode
 
 import pytest
 from django.contrib.sessions.models import Session
 from playwright.sync_api import CDPSession, Page, expect
 
 from notifications_counter.inbox import stream as stream_module
-from notifications_counter.inbox.badges import Badge
 from notifications_counter.inbox.live import feeds
 from notifications_counter.models import Notification
 from tests.support import notify, wait_until
-from tests.tasks.counters import open_tasks
 from tests.tasks.models import Project, Task
 
 from .conftest import HASTE, NEWS
@@ -102,46 +99,6 @@ def test_each_tab_has_badges_of_its_own(open_page, alice):
     shows(open_page(), 1)
 
 
-def test_the_badge_of_another_user_says_what_it_counts(open_page, alice, bob):
-    page = open_page(path=f"/projects/?user={bob.pk}")
-    notify(bob, 2)
-    expect(page.locator("[data-badge] .nc-visually-hidden")).to_have_text("2 unread notifications")
-
-
-@pytest.mark.usefixtures("few_healed")
-def test_more_badges_than_an_address_has_room_for(open_page, alice):
-    projects = [Project.objects.create() for _ in range(100)]
-    open_page(path="/projects/?" + urlencode([("project", project.pk) for project in projects]))
-    wait_until(lambda: len(feeds._by_badge) > 1)
-    page = open_page(path=f"/projects/?project={projects[0].pk}")
-    first = Badge(open_tasks, str(projects[0].pk))
-    wait_until(lambda: first in {badge for _, badge in feeds._by_badge})
-    assert len(feeds._by_badge) < 60
-    Task.objects.create(project=projects[0])
-    expect(page.locator("[data-badge] [aria-hidden]")).to_have_text("1")
-
-
-def load_again(page: Page) -> None:
-    """Load the script again, as htmx does if it is in the body."""
-    page.evaluate("""() => new Promise((done) => {
-        const script = document.querySelector("script[data-stream]");
-        const again = document.createElement("script");
-        for (const { name, value } of script.attributes) again.setAttribute(name, value);
-        again.addEventListener("load", done);
-        script.replaceWith(again);
-    })""")
-
-
-def test_a_script_that_is_loaded_again_runs_once(open_page, alice):
-    page = open_page()
-    shows(page, 0)
-    load_again(page)
-    locks = page.evaluate("() => navigator.locks.query()")
-    assert len(locks["held"]) + len(locks["pending"]) == 1
-    notify(alice, 1)
-    shows(page, 1)
-
-
 def test_another_tab_takes_over(open_page, alice):
     pages = [open_page() for _ in range(3)]
     for count, page in enumerate(pages, 1):
@@ -160,22 +117,6 @@ def test_a_frozen_tab_is_passed_over(open_page, alice):
     notify(alice, 1)
     shows(second, 1)
     devtools(first).send("Page.setWebLifecycleState", {"state": "active"})
-    notify(alice, 1)
-    shows(first, 2)
-    shows(second, 2)
-    wait_until(lambda: streams() == 1)
-
-
-def test_a_tab_that_hangs_is_passed_over(open_page, alice):
-    first = open_page()
-    shows(first, 0)
-    debugger = devtools(first)
-    debugger.send("Debugger.enable")
-    debugger.send("Debugger.pause")
-    second = open_page()
-    notify(alice, 1)
-    shows(second, 1)
-    debugger.send("Debugger.disable")
     notify(alice, 1)
     shows(first, 2)
     shows(second, 2)
@@ -203,56 +144,12 @@ def test_it_polls_where_there_are_no_streams(open_page, settings, alice):
         shows(other, count)
 
 
-def test_it_polls_on_after_an_answer_that_is_no_json(open_page, settings, alice):
-    """As from a proxy, or if the connection is lost in the middle."""
-    settings.ROOT_URLCONF = "tests.browser.urls_without_streams"
-    page = open_page(HASTE)
-    shows(page, 0)
-    spoilt = []
-
-    def spoil(route):
-        spoilt.append(route)
-        route.fulfill(body="<h1>Back soon")
-
-    page.route("**/counts/", spoil, times=1)
-    wait_until(lambda: page.evaluate("1") and spoilt)
-    notify(alice, 1)
-    shows(page, 1)
-
-
-def test_an_answer_does_not_displace_one_that_was_asked_for_later(open_page, settings, alice):
-    """As after a click while a poll is under way."""
-    settings.ROOT_URLCONF = "tests.browser.urls_without_streams"
-    page = open_page("const later = setTimeout; setTimeout = (f, ms) => (ms < 30_000 ? later(f, ms) : 0);")
-    shows(page, 0)
-    held = []
-    page.route("**/counts/", lambda route: held.append((route, route.fetch())), times=2)
-    for number in (1, 2):
-        page.evaluate("document.dispatchEvent(new Event('notifications:changed'))")
-        wait_until(lambda number=number: page.evaluate("1") and len(held) == number)
-        notify(alice, 2 - number)
-    for route, response in held:
-        route.fulfill(response=response)
-    shows(page, 1)
-
-
 def test_it_polls_where_a_stream_says_nothing(open_page, alice):
     """As behind a proxy that holds events back, or after the connection was lost without an error."""
     silent = "EventSource = class extends EventTarget { static CLOSED = 2; close() { this.readyState = 2; } };"
     page = open_page(HASTE, silent)
     for count in range(1, 4):
         notify(alice, 1)
-        shows(page, count)
-
-
-def test_a_new_page_may_know_better_than_the_tab_that_leads(open_page, settings, alice):
-    settings.ROOT_URLCONF = "tests.browser.urls_without_streams"
-    page, other = open_page(), open_page()
-    for count in range(1, 4):  # long before the next poll
-        shows(page, count - 1)
-        notify(alice, 1)
-        other.reload()
-        shows(other, count)
         shows(page, count)
 
 
@@ -290,22 +187,3 @@ def test_it_ends_with_the_login(open_page, monkeypatch, alice):
     Session.objects.all().delete()
     wait_until(lambda: page.evaluate("async () => (await navigator.locks.query()).held.length") == 0)
     assert streams() == 0
-
-
-@pytest.mark.parametrize("script", ["", "Object.defineProperty(navigator, 'locks', { value: undefined });"])
-def test_it_goes_on_with_another_login_on_the_same_page(open_page, monkeypatch, alice, script):
-    """As with htmx, which replaces the body."""
-    monkeypatch.setattr(stream_module, "MAX_AGE", 0.1)
-    page = open_page(HASTE, script)
-    shows(page, 0)
-    sessions, cookies = list(Session.objects.all()), page.context.cookies()
-    Session.objects.all().delete()
-    with page.expect_response(lambda response: response.status == 401 and "stream" not in response.url):
-        pass
-    wait_until(lambda: page.evaluate("async () => (await navigator.locks?.query())?.held.length || 0") == 0)
-    Session.objects.bulk_create(sessions)
-    page.context.add_cookies(cookies)
-    load_again(page)
-    for count in (1, 2):
-        notify(alice, 1)
-        shows(page, count)

@@ -12,12 +12,10 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from notifications_counter.counters import unread, unseen
-from notifications_counter.inbox.api import InboxAPI
-from notifications_counter.inbox.views import InboxView
 from notifications_counter.models import Notification
 from tests.support import notify, wait_until
 
-from .conftest import HASTE, NEWS
+from .conftest import HASTE
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -172,36 +170,6 @@ def test_with_htmx(with_htmx, open_inbox, alice):
     assert not page.evaluate("() => window.same")
 
 
-def test_pages_with_htmx(with_htmx, open_inbox, alice, monkeypatch):
-    monkeypatch.setattr(InboxView, "max_rows", 20)
-    notify(alice, 25)
-    page = open_inbox()
-    page.evaluate("() => { window.same = true }")
-    page.click("[rel=next]")
-    expect(page.locator(".nc-row")).to_have_count(5)
-    assert "before" in page.url
-    assert page.evaluate("() => window.same")
-    page.go_back()
-    expect(page.locator(".nc-row")).to_have_count(20)
-    expect(page).to_have_url("/notifications/")
-
-
-def test_a_badge_that_comes_with_a_part_of_the_page_is_kept_current(open_inbox, alice):
-    """Also where the count has been there and back since the page was made, which no stream tells."""
-    notify(alice, 1)
-    page = open_inbox()
-    page.add_init_script(NEWS)
-    page.reload()
-    expect(page.locator("body")).to_have_attribute("data-news", "1")
-    page.evaluate(
-        """() => {
-            const old = document.querySelector(".nc-badge").outerHTML.replaceAll("1", "7");
-            document.querySelector("main").insertAdjacentHTML("beforeend", `<p id="new">${old}</p>`);
-        }"""
-    )
-    expect(page.locator("#new")).to_have_text("1 1 unread notification")
-
-
 # ----------------------------------------------------------------------------------------------- while it is open
 STATUS = ".nc-inbox > .nc-toast"
 
@@ -276,15 +244,6 @@ def test_tabs_have_numbers_that_live(open_inbox, with_kinds, alice):
     expect(page.locator(".nc-kinds [aria-current]")).to_have_text(one)
 
 
-def test_all_tabs_are_in_sight_on_a_desktop(open_inbox, with_kinds, alice):
-    kinds = [f"quite a long kind {n}" for n in range(12)]
-    Notification.objects.bulk_create(Notification(user=alice, kind=kind, title="x") for kind in kinds)
-    page = open_inbox(viewport={"width": 1280, "height": 800})
-    for tab in page.locator(".nc-kinds li").all():
-        expect(tab).to_be_in_viewport(ratio=1)
-    assert page.locator(".nc-kinds").evaluate("list => list.scrollWidth === list.clientWidth")
-
-
 def test_nothing_moves_under_a_pointer(open_inbox, alice):
     rows = notify(alice)
     page = open_inbox()
@@ -330,77 +289,6 @@ def test_the_keyboard_stays_where_it_is(open_inbox, alice):
     expect(page.locator(".nc-title").first).to_be_focused()
 
 
-def test_a_selection_stays(open_inbox, alice):
-    rows = notify(alice)
-    page = open_inbox()
-    page.check(f"#nc-select-{rows[1].pk}")
-    page.hover("h1")
-    page.evaluate("document.activeElement.blur()")
-    Notification.objects.filter(pk=rows[1].pk).mark_as_read()
-    counts(page, 2)
-    has(page, "unread", "read", "unread")
-    Notification.objects.create(user=alice, title="new")
-    expect(page.locator(STATUS)).to_contain_text("There are new notifications.")
-    page.click("text=Show")
-    titled(page, "new", "2", "1", "0")
-    expect(page.locator(":checked")).to_have_value(str(rows[1].pk))
-
-
-def test_a_reader_who_has_scrolled_is_left_alone(open_inbox, alice):
-    notify(alice, 20)
-    page = open_inbox(viewport={"width": 400, "height": 500})
-    page.mouse.wheel(0, 1200)
-    page.wait_for_function("scrollY > 600")
-    Notification.objects.create(user=alice, title="new")
-    expect(page.locator(STATUS)).to_contain_text("There are new notifications.")
-    expect(page.locator(".nc-title bdi").first).to_have_text("19")
-    page.evaluate("scrollTo(0, 0)")
-    expect(page.locator(".nc-title bdi").first).to_have_text("new")
-
-
-def test_a_page_that_overflows_goes_on_where_it_ends(open_inbox, alice, monkeypatch):
-    monkeypatch.setattr(InboxView, "max_rows", 20)
-    notify(alice, 20)
-    page = open_inbox()
-    expect(page.locator("[rel=next]")).to_have_count(0)
-    Notification.objects.create(user=alice, title="new")
-    titled(page, "new", *[str(n) for n in range(19, 0, -1)])
-    page.click("[rel=next]")
-    titled(page, "0")
-
-
-def test_a_filter_stays(open_inbox, alice):
-    rows = notify(alice)
-    page = open_inbox()
-    page.get_by_role("link", name="Unread", exact=True).click()
-    expect(page).to_have_url("/notifications/?show=unread")
-    titled(page, "2", "1", "0")
-    page.hover("h1")
-    Notification.objects.filter(pk=rows[1].pk).mark_as_read()
-    titled(page, "2", "0")
-
-
-def test_it_lives_on_with_htmx(with_htmx, open_inbox, alice, monkeypatch):
-    monkeypatch.setattr(InboxView, "max_rows", 20)
-    rows = notify(alice, 25)
-    page = open_inbox(HASTE)
-    page.wait_for_function("() => window.htmx")
-    same(page)
-    Notification.objects.create(user=alice, title="new")
-    expect(page.locator(".nc-row")).to_contain_text(["new", *[str(n) for n in range(24, 5, -1)]])
-    page.click("[rel=next]")
-    expect(page.locator(".nc-row")).to_have_count(6)
-    assert "before" in page.url
-    open_menu(page, rows[0])
-    page.click(f"#nc-delete-{rows[0].pk}")
-    titled(page, "5", "4", "3", "2", "1")
-    page.hover("h1")
-    page.evaluate("document.activeElement.blur()")
-    Notification.objects.filter(pk=rows[5].pk).delete()
-    titled(page, "4", "3", "2", "1")
-    assert same(page)
-
-
 def test_times_stay_true(open_inbox, alice):
     notify(alice, 5)
     ages = [timedelta(0), timedelta(minutes=3), timedelta(hours=2), timedelta(days=1), timedelta(days=400)]
@@ -413,18 +301,6 @@ def test_times_stay_true(open_inbox, alice):
     expect(times.nth(1)).to_have_attribute("title", re.compile(r"^\w+\.? \d+, \d{4}, "))
     page.clock.fast_forward("01:05")
     expect(times).to_have_text(["1m ago", "4m ago", "2h ago", "yesterday", date])
-
-
-def test_times_in_the_language_of_the_page(open_inbox, settings, alice):
-    settings.LANGUAGE_CODE = "zh-hans"
-    notify(alice, 1)
-    expect(open_inbox().locator(".nc-row time")).to_have_text("现在")
-
-
-def test_without_scripts_the_date_stands(open_inbox, alice):
-    notify(alice, 1)
-    page = open_inbox(java_script_enabled=False)
-    expect(page.locator(".nc-row time")).to_have_text(re.compile(r"^\d\d/\d\d/\d{4}$"))
 
 
 def test_it_says_when_it_cannot_be_current(browser, as_alice, alice):
@@ -471,57 +347,6 @@ def test_a_deletion_can_be_undone(open_inbox, alice):
     wait_until(lambda: list(Notification.objects.all()) == [rows[1]])
 
 
-def test_all_in_sight_can_be_selected(open_inbox, alice):
-    notify(alice)
-    page = open_inbox()
-    every = page.locator("#nc-all")
-    page.check(".nc-row >> nth=0 >> [name=selected]")
-    assert every.evaluate("box => box.indeterminate")
-    every.check()
-    expect(page.locator(".nc-row :checked")).to_have_count(3)
-    page.click("#nc-read")
-    has(page, "read", "read", "read")
-    expect(page.locator(".nc-bulk")).to_be_hidden()
-
-
-def test_a_click_shows_at_once_that_something_goes_on_and_what_became_of_it(browser, as_alice, alice):
-    rows = notify(alice)
-    with browser.new_context(**as_alice) as context:
-        page = context.new_page()
-        page.goto("/notifications/")
-        hanging = []
-        page.route("**/mark-as-read/", lambda route: hanging.append(route))
-        page.click(f"#nc-mark-{rows[0].pk}")
-        expect(page.locator(".nc-row[aria-busy]")).to_have_attribute("data-key", str(rows[0].pk))
-        wait_until(lambda: page.evaluate("1") and hanging)
-        hanging[0].abort()
-        expect(page.locator(STATUS)).to_have_text("That could not be saved.Try again")
-        expect(page.locator("[aria-busy]")).to_have_count(0)
-        page.unroute("**/mark-as-read/")
-        page.click("text=Try again")
-        has(page, "unread", "unread", "read")
-        Session.objects.all().delete()
-        page.click(f"#nc-mark-{rows[1].pk}")
-        expect(page.locator(STATUS)).to_have_text("You are logged out.Log in")
-
-
-def test_nothing_jumps(open_inbox, with_kinds, alice):
-    """On a phone: neither by messages nor by numbers."""
-    rows = Notification.objects.bulk_create(Notification(user=alice, kind="order", title=f"{n}") for n in range(9))
-    page = open_inbox(viewport={"width": 390, "height": 844})
-    last = page.locator(".nc-row").last
-    before = last.bounding_box()
-    page.click(f"#nc-mark-{rows[5].pk}")
-    expect(page.locator(STATUS)).to_have_text("1 notification marked as read.")
-    assert last.bounding_box() == before
-    heights = set()
-    for number in (8, 100):
-        expect(page.locator(".nc-kinds .nc-badge:visible >> nth=0")).to_contain_text(str(number)[:2])
-        heights.add(page.locator(".nc-filters").evaluate("nav => nav.clientHeight"))
-        Notification.objects.bulk_create(Notification(user=alice, kind="order", title="x") for _ in range(92))
-    assert len(heights) == 1
-
-
 def test_older_rows_come_when_one_scrolls(open_inbox, alice):
     notify(alice, 45)
     page = open_inbox()
@@ -550,37 +375,7 @@ def test_keys(open_inbox, alice):
     expect(page).to_have_url(f"/notifications/{rows[1].pk}/")
 
 
-def test_keys_can_be_turned_off(open_inbox, alice):
-    rows = notify(alice)
-    page = open_inbox()
-    page.keyboard.press("?")
-    page.uncheck("#nc-has-keys")
-    page.keyboard.press("Escape")
-    for _ in ("off", "still off"):
-        page.focus(f"#nc-open-{rows[2].pk}")
-        for key in ("j", "e", "?"):
-            page.keyboard.press(key)
-        expect(page.locator(f"#nc-open-{rows[2].pk}")).to_be_focused()
-        expect(page.locator("#nc-keys")).to_be_hidden()
-        page.reload()
-    has(page, "unread", "unread", "unread")
-    page.click("#nc-more")
-    page.click("[popovertarget=nc-keys]")
-    page.check("#nc-has-keys")
-    page.keyboard.press("?")
-    expect(page.locator("#nc-keys")).to_be_hidden()
-    page.keyboard.press("j")
-    expect(page.locator(f"#nc-open-{rows[2].pk}")).to_be_focused()
-
-
 # ------------------------------------------------------------------------------------------------------------ bell
-def test_the_badge_does_not_wait_for_the_next_poll_after_a_click(open_inbox, settings, alice):
-    settings.ROOT_URLCONF = "tests.browser.urls_without_streams"
-    notify(alice, 3)
-    page = open_inbox("const later = setTimeout; setTimeout = (f, ms) => (ms < 30_000 ? later(f, ms) : 0);")
-    counts(page, 3)
-    page.get_by_role("button", name="Mark all as read").click()
-    counts(page, 0)
 
 
 @pytest.mark.usefixtures("way")
@@ -619,56 +414,6 @@ def test_a_bell_opens_what_is_new(open_inbox, alice):
     expect(page).to_have_url("/notifications/")
 
 
-def test_the_number_is_where_people_look(open_inbox, alice):
-    notify(alice, 2)
-    app = "navigator.setAppBadge = async (n) => { document.documentElement.dataset.app = n }"
-    page = open_inbox(app)
-
-    def shows(number: int, title: str) -> None:
-        expect(page).to_have_title(title)
-        expect(page.locator("html")).to_have_attribute("data-app", str(number))
-
-    shows(2, "(2) Notifications")
-    notify(alice, 1)
-    shows(3, "(3) Notifications")
-    page.click("#nc-read-all")
-    shows(0, "Notifications")
-
-
-def test_several_bells_and_an_inbox_on_one_page(open_inbox, alice):
-    rows = notify(alice)
-    page = open_inbox()
-    page.evaluate("document.body.append(document.querySelector('.nc-bell').cloneNode(true))")
-    page.evaluate(
-        "document.querySelector('.nc-bell:last-child button').removeAttribute('popovertarget')"
-    )  # as it comes
-    for bell in page.locator(".nc-bell button").all():
-        expect(bell).to_have_attribute("popovertarget", "nc-bell-panel")
-        bell.click()
-        expect(page.locator(".nc-bell-panel .nc-row")).to_have_count(3)
-        page.keyboard.press("Escape")
-    bell.click()
-    page.hover(f"#nc-bell-open-{rows[1].pk}")
-    page.click(f"#nc-bell-mark-{rows[1].pk}")
-    expect(page.locator(".nc-inbox .nc-read")).to_have_count(1)
-    expect(page.locator(".nc-bell-panel .nc-read")).to_have_count(1)
-    ids = page.evaluate("[...document.querySelectorAll('[id]')].map((element) => element.id)")
-    assert len(ids) == len(set(ids))
-
-
-def test_a_bell_on_a_phone_opens_a_sheet(open_inbox, alice):
-    rows = notify(alice, 3, read=1)
-    page = open_inbox(path=f"/notifications/{rows[0].pk}/", viewport={"width": 390, "height": 844})
-    page.click(".nc-bell button")
-    expect(page.locator(".nc-bell-panel .nc-row")).to_have_count(3)
-    box = page.locator(".nc-bell-panel").bounding_box()
-    assert (box["x"], box["width"], box["y"] + box["height"]) == (0, 390, 844)
-    assert box["height"] < 600, "as high as what it shows"
-    page.locator(".nc-bell-panel").get_by_role("link", name="Unread").click()
-    expect(page.locator(".nc-bell-panel .nc-row")).to_have_count(2)
-    assert page.locator(".nc-bell-panel").bounding_box() == box
-
-
 # ------------------------------------------------------------------------------------------------- on other pages
 @pytest.mark.usefixtures("way")
 def test_a_toast_on_other_pages(open_inbox, alice):
@@ -689,13 +434,3 @@ def test_a_toast_on_other_pages(open_inbox, alice):
     new = Notification.objects.create(user=alice, title="newer")
     region.get_by_role("link", name="newer").click()
     expect(page).to_have_url(f"/notifications/{new.pk}/")
-
-
-def test_toasts_of_a_site_with_less_json(open_inbox, monkeypatch, alice):
-    monkeypatch.setattr(InboxAPI, "as_json", lambda self, row: {"id": row.pk, "title": row.title})
-    (row,) = notify(alice, 1)
-    page = open_inbox(path=f"/notifications/{row.pk}/")
-    counts(page, 1)
-    for title in ("one", "two"):
-        Notification.objects.create(user=alice, title=title)
-        expect(page.locator("[data-unread-toast]")).to_have_text(f"New: {title}Close")

@@ -101,35 +101,6 @@ def test_a_notification_arrives_and_is_opened(visit, send):
     shows(page, before)
 
 
-def test_what_one_tab_shows_the_others_know(visit, send):
-    page = visit(CLEANER)
-    before = count(page)
-    page.goto("/send/")
-    other = page.context.new_page()
-    other.goto("/send/")
-    other.evaluate("() => { window.same = true }")
-    send(CLEANER)
-    shows(page, before + 1)
-    shows(other, before + 1)
-    page.click(".nc-bell button")
-    page.click(".nc-bell-panel .nc-title >> text=News")
-    shows(page, before)
-    shows(other, before)
-    assert other.evaluate("() => window.same")
-
-
-def test_the_language_is_chosen_on_the_page(visit, send):
-    page = visit(TRANSLATOR)
-    before = count(page)
-    page.click(".language button")
-    expect(page.locator("html")).to_have_attribute("lang", "zh-hans")
-    expect(page.locator("h1")).to_have_text("通知")
-    badge = page.locator(".nc-bell .nc-visually-hidden")
-    expect(badge).to_have_text(f"{before} 条未读通知")
-    send(TRANSLATOR)
-    expect(badge).to_have_text(f"{before + 1} 条未读通知")
-
-
 @pytest.mark.parametrize(
     ("locale", "title", "flushed"), [("en", "Dashboard", "flushed"), ("zh-CN", "仪表盘", "写入")], ids=["en", "zh-CN"]
 )
@@ -173,38 +144,6 @@ DRAWN = """() => {
         return read(chart.width, chart.height).filter((pixel) => pixel === bar).length > 100;
     });
 }"""
-
-
-def test_charts_follow_the_theme_and_the_direction_of_the_page(visit):
-    page = visit("admin", color_scheme="light")
-    page.goto(DASHBOARD)
-    for change in (
-        lambda: None,
-        lambda: page.emulate_media(color_scheme="dark"),
-        lambda: page.click("#header .theme-toggle"),  # from automatic to light
-        lambda: page.evaluate("document.documentElement.dir = 'rtl'"),
-        lambda: page.click("#header .theme-toggle"),
-        lambda: page.set_viewport_size({"width": 320, "height": 600}),
-    ):
-        change()
-        page.wait_for_function(DRAWN)
-    axis = page.locator(".nc-charts canvas").first.evaluate("canvas => Chart.getChart(canvas).scales.y.position")
-    assert axis == "right"
-
-
-def test_a_bar_says_what_the_table_says(visit):
-    page = visit("admin", locale="zh-CN")
-    page.goto(DASHBOARD)
-    chart = page.locator(".nc-charts canvas").first
-    x = chart.evaluate("canvas => Chart.getChart(canvas).getDatasetMeta(0).data.at(-1).x")
-    chart.hover(position={"x": x, "y": 40})
-    said = chart.evaluate(
-        "canvas => { const { title, body } = Chart.getChart(canvas).tooltip; return [...title, ...body[0].lines] }"
-    )
-    page.click(".nc-charts + details summary")
-    newest = page.locator(".nc-charts + details tbody tr").first.locator("td")
-    expect(newest.nth(0)).to_have_text(said[0])
-    expect(newest.nth(1)).to_have_text(said[1])
 
 
 def test_without_chart_js_the_table_is_open(visit):

@@ -11,17 +11,13 @@ from django.db import connection
 from django.template import engines
 from django.test import RequestFactory, override_settings
 from django.urls import reverse
-from django.utils import timezone
-from django.utils.dateparse import parse_datetime
-from django.utils.functional import SimpleLazyObject
 
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import ConfigurationError
-from notifications_counter.inbox.badges import Badge, badges_of, name_of
+from notifications_counter.inbox.badges import badges_of
 from notifications_counter.inbox.templatetags import notifications_inbox as tags
 from notifications_counter.models import Notification
 from tests.support import entries, notify, sent
-from tests.tasks.counters import open_tasks
 from tests.tasks.models import Project, Task
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
@@ -60,16 +56,6 @@ def test_an_owner_that_is_undefined(settings, caplog, monkeypatch):
         show(template)
 
 
-MISTAKES = ['counter="open_task"', 'counter="open_task" owner=None', 'kind="x" counter="unread"']
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("arguments", MISTAKES)
-def test_a_mistake_in_the_template_of_a_page_for_nobody(arguments):
-    with pytest.raises(ConfigurationError):
-        show("{% badge " + arguments + " %}")
-
-
 @pytest.mark.keys
 def test_a_badge_shows_the_count_to_eyes_and_ears(alice):
     notify(alice)
@@ -77,14 +63,6 @@ def test_a_badge_shows_the_count_to_eyes_and_ears(alice):
         '<span class="nc-badge" data-badge="unread" data-count="3" data-max="99" role="status">'
         '<span aria-hidden="true">3</span> <span class="nc-visually-hidden">3 unread notifications</span></span>\n'
     )
-
-
-def test_a_badge_is_hidden_at_zero(alice):
-    assert 'data-badge="unread" data-count="0" data-max="99" role="status" hidden>' in badge(alice)
-    notify(alice, 1)
-    page = badge(alice)
-    assert "hidden>" not in page
-    assert ">1 unread notification<" in page
 
 
 @pytest.mark.parametrize(("unread", "shown"), [(2, "2"), (3, "2+")])
@@ -95,28 +73,10 @@ def test_a_badge_has_a_cap(alice, unread, shown):
     assert f">{unread} unread notifications<" in page
 
 
-def test_a_cap_is_a_number_for_scripts(alice):
-    with override_settings(USE_THOUSAND_SEPARATOR=True):
-        assert 'data-max="1000"' in badge(alice, "{% badge max=1000 %}")
-
-
 def test_a_count_can_be_kept_in_a_variable(alice):
     notify(alice)
     assert badge(alice, "{% unread_count %}") == "3"
     assert badge(alice, "{% unread_count as n %}{% if n > 2 %}many{% endif %}") == "many"
-
-
-def test_each_user_has_a_count_of_their_own(alice, bob):
-    notify(alice)
-    request = request_of(alice)
-    assert show("{% unread_count %}", request) == "3"
-    request.user = bob  # as by a login in the middle of a request
-    assert show("{% unread_count %}", request) == "0"
-
-
-def test_a_request_in_the_context_does_as_well(alice):
-    notify(alice)
-    assert show("{% unread_count %}", context={"request": request_of(alice)}) == "3"
 
 
 # --------------------------------------------------------------------------------------------------------- by kind
@@ -149,27 +109,6 @@ def test_a_badge_of_one_kind(client, alice, bob):
     assert client.get(reverse("notifications:counts"), {"badge": name}).json() == {
         "unread": 6, "unseen": 6, "unread_by_kind": {"": 2, 'a/"b"': 1, "sale": 3}, name: 5
     }  # fmt: skip
-
-
-@pytest.mark.usefixtures("kinds")
-def test_what_kinds_cost(alice, django_assert_num_queries):
-    request = request_of(alice)
-    text = "{% unread_by_kind as kinds %}{% for kind, n in kinds.items %}{{ kind|safe }}:{{ n }} {% endfor %}"
-    with sent() as commands, django_assert_num_queries(1):
-        assert show(text, request) == show(text, request) == ':2 a/"b":1 sale:3 '
-    assert commands == []
-    kinds = "{% badge kind='sale' %}{% badge kind='sale' %}{% badge kind='gone' %}"
-    show(kinds, request_of(alice))
-    with sent() as commands, django_assert_num_queries(0):
-        show(kinds, request_of(alice))
-        show(text + kinds, request)
-    assert commands == ["MGET", "MGET"]
-    assert show(text, request_of(AnonymousUser())) == ""
-
-
-def test_a_badge_of_a_kind_needs_the_counter(alice):
-    with pytest.raises(ConfigurationError, match="'unread_by_kind' is switched off"):
-        badge(alice, "{% badge kind='sale' %}")
 
 
 # --------------------------------------------------------------------------------------------------- other counters
@@ -225,13 +164,6 @@ def test_a_badge_of_nobody_is_empty_and_of_somebody_else_an_error(alice, project
         badge(alice, "{% badge counter='open_task' %}")
 
 
-def test_badges_of_other_users(alice, bob):
-    notify(bob, 2)
-    page = show("{% badge counter='unread' owner=bob %}{% badge counter='unread' %}", request_of(alice), {"bob": bob})
-    assert re.findall('data-count="([0-9]*)"', page) == ["2", "0"]
-    assert name_in(page).startswith(f"unread/{bob.pk}:")
-
-
 def test_a_script_asks_for_what_its_page_shows_and_for_nothing_else(client, alice, bob, project, monkeypatch):
     def named(user) -> str:
         return name_in(show("{% badge counter='open_tasks' owner=project %}", request_of(user), {"project": project}))
@@ -258,25 +190,6 @@ def test_a_script_asks_for_what_its_page_shows_and_for_nothing_else(client, alic
             assert ask(mine) == {"unread": 3, mine: 3}
 
 
-def test_a_page_may_outlive_a_counter(client, alice, bob):
-    with entries(COUNTERS=["unread", "unseen"]):
-        template = "{% badge counter='unseen' owner=bob %}"
-        name = name_in(show(template, request_of(alice), {"bob": bob}))
-        assert client.get(reverse("notifications:counts"), {"badge": name}).json() == {
-            "unread": 0,
-            "unseen": 0,
-            name: 0,
-        }
-    assert client.get(reverse("notifications:counts"), {"badge": name}).json() == {"unread": 0}
-
-
-@pytest.mark.parametrize("owner_key", ["a", '[1,\t"a"]', str(2**63)])
-def test_a_page_may_outlive_the_owners_of_a_counter(client, alice, owner_key):
-    """A release may give them another primary key, or several columns."""
-    name = name_of(Badge(open_tasks, owner_key), alice)
-    assert client.get(reverse("notifications:counts"), {"badge": name}).json() == {"unread": 0}
-
-
 def test_all_badges_of_a_counter_are_one_read(client, alice, project, django_assert_num_queries):
     projects = [project, Project.objects.create(), Project.objects.create()]
     template = "{% for project in projects %}{% badge counter='open_tasks' owner=project %}{% endfor %}"
@@ -297,15 +210,6 @@ def test_a_badge_costs_one_round_trip_however_often_it_is_shown(alice, django_as
         page = badge(alice, 2 * '{% badge %}{% badge counter="unread" %}{% unread_count %}')
     assert page.endswith("3")
     assert commands == ["MGET"]
-
-
-def test_a_page_without_a_badge_costs_nothing(django_assert_num_queries):
-    def user():
-        raise AssertionError("nobody asked who it is")
-
-    with django_assert_num_queries(0), sent() as commands:
-        assert badge(SimpleLazyObject(user), "hello") == "hello"
-    assert commands == []
 
 
 @pytest.mark.parametrize("who", ["nobody", "no middleware", "no request"])
@@ -352,46 +256,12 @@ def test_the_script_knows_where_to_ask_and_what_to_say(alice, bob, django_assert
     assert ' nonce="abc" defer></script>' in show(SCRIPT, request_of(alice), {"csp_nonce": "abc"})
 
 
-def test_the_script_speaks_of_every_built_in_counter(alice):
-    with entries(COUNTERS=["unread", "unseen"]):
-        page = badge(alice, SCRIPT)
-    phrases = json.loads(unescape(re.search('data-phrases="([^"]*)"', page)[1]))
-    assert phrases["unseen"] == [["%(n)s new notifications", "%(n)s new notification"], f"01{'0' * 198}"]
-
-
 # ------------------------------------------------------------------------------------------------------------ bell
 BELL = "{% notification_bell max=2 %}"
 
 
-def test_a_bell_is_one_line_in_a_template(alice, django_assert_num_queries):
-    notify(alice)
-    unread.count(alice)
-    with django_assert_num_queries(0), sent() as commands:
-        page = badge(alice, BELL)
-    assert commands == ["MGET"]
-    assert f'<form class="nc-bell" action="{reverse("notifications:inbox")}">' in page
-    assert '<button class="nc-quiet" aria-label="3 unread notifications" aria-haspopup="dialog">' in page
-    assert badge(alice, "{% badge max=2 %}").strip() in page
-    assert re.findall(r'(?:src|href)="/static/notifications_inbox/(\S+)"', page) == [
-        "inbox.css", "badge.js", "list.js", "inbox.js"
-    ]  # fmt: skip
-    assert show(BELL, request_of(alice), {"csp_nonce": "abc"}).count(' nonce="abc" defer></script>') == 3
-    twice = badge(alice, BELL * 2 + '{% include "notifications_inbox/head.html" %}')
-    assert [twice.count(name) for name in ("inbox.css", "list.js", "inbox.js")] == [1, 1, 1]
-
-
 # ----------------------------------------------------------------------------------------------------------- toast
 TOAST = "{% unread_toast %}"
-
-
-def test_a_toast_knows_since_when_to_ask(alice, django_assert_num_queries):
-    start = timezone.now()
-    with django_assert_num_queries(0), sent() as commands:
-        page = badge(alice, TOAST)
-    assert commands == []
-    assert f'data-api="{reverse("notifications:api-inbox")}" data-inbox="{reverse("notifications:inbox")}"' in page
-    since = parse_datetime(re.search('data-since="([^"]*)"', page)[1])
-    assert start <= since <= timezone.now()
 
 
 @pytest.mark.parametrize("template", [SCRIPT, BELL, TOAST])

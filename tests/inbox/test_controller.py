@@ -11,21 +11,6 @@ from tests.support import assert_exact, notify
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed"), pytest.mark.keys]
 
 
-def test_one_notification(alice, bob):
-    one, two, _ = notify(alice)
-    other, *_ = notify(bob)
-    for controller in (NotificationController(alice), NotificationController(alice.pk)):
-        assert controller.mark_as_read(other.pk) is False
-        assert controller.mark_as_read(987654321) is False
-    controller = NotificationController(str(alice.pk))
-    assert controller.mark_as_read(one.pk) is True
-    assert controller.mark_as_read(str(one.pk)) is False
-    assert controller.mark_as_read(two) is True
-    assert controller.mark_as_read(other) is False
-    assert (controller.unread_count, NotificationController(bob).unread_count) == (1, 3)
-    assert_exact(alice, bob)
-
-
 def test_one_is_not_taken_for_many(alice):
     for one in (*notify(alice), "12", b"12", 12):
         with pytest.raises(TypeError, match="Pass a list of instances or primary keys, not "):

@@ -3,8 +3,6 @@
 import gc
 import itertools
 import json
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -25,15 +23,14 @@ from django.utils import timezone
 
 import servers
 from notifications_counter.buffer.client import client_of
-from notifications_counter.counters import Counter, unread, unread_by_kind, unseen
-from notifications_counter.exceptions import BufferUnavailable
+from notifications_counter.counters import Counter, unread
 from notifications_counter.inbox import live as live_module
 from notifications_counter.inbox import stream as stream_module
 from notifications_counter.inbox.badges import badge_of, name_of
 from notifications_counter.inbox.live import feeds
-from notifications_counter.models import Notification, RecountRequest
+from notifications_counter.models import Notification
 from tests.asgi import serving
-from tests.support import PATIENCE, assert_exact, entries, notify, wait_until
+from tests.support import PATIENCE, entries, notify, wait_until
 from tests.tasks.counters import open_tasks
 from tests.tasks.models import Project, Task
 
@@ -165,29 +162,6 @@ def test_the_count_comes_at_once_and_whenever_it_changes(listen, alice):
 
 
 @pytest.mark.usefixtures("healed")
-def test_changes_of_another_process(heard, alice, child_environment):
-    events = heard(alice)
-    code = (
-        "import sys, django; django.setup()\n"
-        "from notifications_counter.models import Notification\n"
-        "Notification.objects.create(user_id=sys.argv[1], title='x')"
-    )
-    subprocess.run([sys.executable, "-c", code, str(alice.pk)], env=child_environment, check=True)
-    assert events.next_count() == 1
-
-
-@pytest.mark.usefixtures("healed")
-def test_a_count_that_was_wrong(heard, alice):
-    events = heard(alice)
-    Notification.objects.bulk_create([Notification(user=alice, title="x")])
-    assert events.next_count() == 1
-    with connection.cursor() as cursor:
-        cursor.execute(f"DELETE FROM {Notification._meta.db_table}")
-    unread.recount([alice])
-    assert events.next_count() == 0
-
-
-@pytest.mark.usefixtures("healed")
 def test_many_changes_are_few_events(heard, alice):
     events = heard(alice)
     started = time.monotonic()
@@ -227,47 +201,6 @@ def test_badges_of_any_counter_and_owner(listen, alice, bob, redis_client):
     notify(alice, 2)
     assert events.next_counts()["unread"] == 2
     assert plain.next_counts() == {"unread": 2}
-
-
-def test_both_built_in_counters(listen, with_unseen, alice):
-    events = listen(alice)
-    assert events.next_counts() == {"unread": 0, "unseen": 0}
-    wait_until(lambda: publishes() and publishes(unseen))
-    notify(alice)
-    while events.next_counts() != {"unread": 3, "unseen": 3}:
-        pass
-    Notification.objects.for_user(alice).mark_as_seen()
-    assert events.next_counts() == {"unread": 3, "unseen": 0}
-
-
-def test_counts_by_kind(listen, with_kinds, monkeypatch, alice):
-    monkeypatch.setattr(live_module, "REREAD", 300.0)
-    events = listen(alice)
-    assert json.loads(events.next_block()["data"])["unread_by_kind"] == {}
-    wait_until(lambda: publishes(unread_by_kind))
-    rows = [Notification.objects.create(user=alice, title="x", kind=kind) for kind in ("sale", "a\nb", "sale")]
-
-    def reach(by_kind: dict[str, int]) -> str:
-        while json.loads((block := events.next_block())["data"])["unread_by_kind"] != by_kind:
-            pass
-        return block["id"]
-
-    seen = {reach({"a\nb": 1, "sale": 2})}
-    rows[0].mark_as_read()
-    seen.add(reach({"a\nb": 1, "sale": 1}))
-    Notification.objects.filter(pk=rows[1].pk).update(kind="sale")  # the others stay as they are
-    last = reach({"sale": 2})
-    assert last not in seen
-    again = listen(alice, Last_Event_ID=last)
-    rows[2].delete()
-    assert json.loads(again.next_block()["data"]) != {"unread": 2, "unread_by_kind": {"sale": 2}}
-
-
-def test_after_a_silence_the_counts_are_told_again(listen, monkeypatch, alice):
-    monkeypatch.setattr(stream_module, "HEARTBEAT", 0.05)
-    notify(alice)
-    events = listen(alice, Last_Event_ID="3")
-    assert [events.next_count() for _ in range(3)] == [3, 3, 3]
 
 
 @pytest.mark.parametrize(("known", "told"), [("3", False), ("2", True), ("", True), ("x", True)])
@@ -373,16 +306,6 @@ def test_a_user_has_so_many_streams(listen, port, alice, bob, monkeypatch):
         assert events.next_count() == 0
 
 
-def test_so_many_streams_at_once(listen, alice, monkeypatch):
-    """When the last is let in, the first has not begun. One that is too many ends, and its browser is refused later."""
-    monkeypatch.setattr(live_module, "MAX_STREAMS", 1)
-    first = listen(alice)
-    answers = iter([True, False])
-    monkeypatch.setattr(feeds, "has_room", lambda user: next(answers))
-    assert listen(alice).retry == {}
-    assert first.next_count() == 0
-
-
 def test_nobody_is_refused(port):
     connection = HTTPConnection(servers.HOST, port, timeout=PATIENCE)
     connection.request("GET", reverse("notifications:stream"), headers={"Host": "testserver"})
@@ -433,23 +356,6 @@ def test_compression_holds_nothing_back(settings, alice, request):
     assert events.next_count() == 0
 
 
-def test_sites_with_atomic_requests(listen, monkeypatch, alice):
-    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
-    assert listen(alice).next_count() == 0
-
-
-def not_async(get_response: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda request: get_response(request)
-
-
-def test_middleware_that_is_not_async(settings, request, alice):
-    settings.MIDDLEWARE = [f"{__name__}.not_async", *settings.MIDDLEWARE, f"{__name__}.not_async"]
-    listen = request.getfixturevalue("listen")
-    threads = threading.active_count()
-    assert [listen(alice).next_count() for _ in range(5)] == [0] * 5
-    wait_until(lambda: threading.active_count() == threads + 1)
-
-
 # ----------------------------------------------------------------- connections
 @pytest.mark.usefixtures("healed")
 def test_one_connection_and_one_thread_for_all_streams(heard, make_user, redis_client):
@@ -472,12 +378,6 @@ def test_one_connection_and_one_thread_for_all_streams(heard, make_user, redis_c
     wait_until(lambda: not feeds._by_badge)
     wait_until(lambda: listeners(redis_client) == 0)
     wait_until(lambda: threading.active_count() == threads)
-
-
-def listener(server: servers.Server) -> str | None:
-    """The id of the connection that listens."""
-    with redis.Redis.from_url(server.url) as client:
-        return next((c["id"] for c in client.client_list() if c["sub"] != "0"), None)
 
 
 def on(server: servers.Server, settings: Any, **options: Any) -> None:
@@ -508,81 +408,6 @@ def test_redis_restarts(server, heard, alice):
     unread.heal()
     Notification.objects.create(user=alice, title="x")
     assert events.next_count() == 3
-
-
-def healed_again() -> bool:
-    """Whether Redis answers, and has what the database had to do without it."""
-    try:
-        unread.heal()
-    except BufferUnavailable:
-        return False
-    return True
-
-
-def test_redis_does_not_answer(server, heard, monkeypatch, alice, settings, caplog):
-    monkeypatch.setattr(live_module, "REREAD", 0.2)
-    on(server, settings, SOCKET_TIMEOUT=2, SOCKET_CONNECT_TIMEOUT=2)
-    events = heard(alice)
-    deaf = listener(server)
-    server.pause()
-    wait_until(lambda: [r for r in caplog.records if getattr(r, "event", "") == "live_late"])
-    Notification.objects.create(user=alice, title="x")
-    assert events.next_count() == 1
-    server.resume()
-    wait_until(healed_again)
-    Notification.objects.create(user=alice, title="x")
-    events.reach(2)
-    wait_until(lambda: listener(server) not in (None, deaf))
-
-
-@pytest.mark.usefixtures("healed")
-def test_what_was_missed_is_read_anyway(heard, monkeypatch, redis_client, alice):
-    monkeypatch.setattr(live_module, "REREAD", 0.2)
-    events = heard(alice)
-    buffer = unread.buffers[0]
-    redis_client.set(buffer.keys.total(buffer.status().generation, str(alice.pk)), 5)  # without a word
-    assert events.next_count() == 5
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"CONNECTION_POOL_KWARGS": {"protocol": 2}},
-        {"CONNECTION_POOL_KWARGS": {"protocol": 3}},
-        {"CONNECTION_POOL_KWARGS": {"protocol": 2, "decode_responses": True, "health_check_interval": 1}},
-        {"CONNECTION_POOL_KWARGS": {"protocol": 3, "decode_responses": True, "health_check_interval": 1}},
-        {"CONNECTION_POOL_CLASS": "redis.BlockingConnectionPool"},
-    ],
-    ids=str,
-)
-def test_options_of_connections(server, heard, monkeypatch, settings, caplog, alice, options):
-    monkeypatch.setattr(live_module, "REREAD", 0.1)
-    on(server, settings, **options)
-    events = heard(alice)
-    buffer = unread.buffers[0]
-    for count in range(1, 4):
-        buffer.client.call("DEL", buffer.keys.listeners)
-        wait_until(publishes)
-        Notification.objects.create(user=alice, title="x")
-        assert events.next_count() == count
-    assert not [r for r in caplog.records if r.name == "notifications_counter"]
-
-
-def test_channels_that_are_forbidden(server, listen, monkeypatch, alice, settings):
-    """A user of Redis who may use no channel: nothing is disturbed, and streams are late."""
-    with redis.Redis.from_url(server.url) as client:
-        client.execute_command("ACL", "SETUSER", "site", "on", ">secret", "~*", "+@all", "resetchannels")
-    monkeypatch.setattr(live_module, "REREAD", 0.2)
-    on(server, settings, USERNAME="site", PASSWORD="secret")
-    events = listen(alice)
-    assert events.next_count() == 0
-    unread.buffers[0].listen(60)
-    for count in range(1, 4):
-        Notification.objects.create(user=alice, title="x")
-        assert unread.count(alice) == count
-    assert not RecountRequest.objects.exists()
-    events.reach(3)
-    assert_exact(alice)
 
 
 def test_a_cluster(settings, listen, make_user):

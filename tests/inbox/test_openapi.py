@@ -116,14 +116,6 @@ def test_it_is_valid() -> None:
         schema({**DOCUMENT, "info": None}).validate()
 
 
-def test_it_gives_the_limits_of_the_views() -> None:
-    limits = [parameter["schema"] for parameter in DOCUMENT["paths"]["/api/"]["get"]["parameters"]]
-    assert [limit["maximum"] for limit in limits if "maximum" in limit] == [api.MAX_LIMIT]
-    [of_ids, of_kind] = DOCUMENT["components"]["schemas"]["Choice"]["oneOf"]
-    assert of_ids["properties"]["ids"]["maxItems"] == api.MAX_IDS
-    assert of_kind["properties"]["kind"]["maxLength"] == Notification._meta.get_field("kind").max_length
-
-
 def test_it_names_every_address_and_method() -> None:
     views = {f"/{url.pattern}": getattr(url.callback, "view_class", View) for url in urlpatterns}
     found = {

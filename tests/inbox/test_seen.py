@@ -3,16 +3,13 @@
 from typing import Any
 
 import pytest
-from django.db import transaction
-from django.db.models import Q
 from django.utils import timezone
 
 from notifications_counter.counters import all_counters, unread, unseen
-from notifications_counter.declaration import declaration
 from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.inbox.controller import NotificationController
-from notifications_counter.models import Notification, UserNotificationsCount
-from tests.support import assert_exact, entries, make_counter, notify, sent, stored
+from notifications_counter.models import Notification
+from tests.support import assert_exact, entries, notify
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.keys]
 
@@ -47,21 +44,6 @@ def test_only_unread_is_switched_on_at_first(alice):
         unseen.count(alice)
 
 
-@pytest.mark.parametrize("names", [None, "unseen", 5, ["unseen", "unseen"]])
-def test_a_wrong_setting_switches_nothing_on(names):
-    with entries(COUNTERS=names):
-        assert unread in all_counters()
-        assert unseen not in all_counters()
-
-
-def test_a_site_that_keeps_only_unread_sends_nothing_for_unseen(healed, alice):
-    with sent() as commands:
-        notify(alice, 1)
-        assert Notification.objects.for_user(alice).mark_as_seen() == 1
-    assert [commands.count(name) for name in ("announce", "confirm", "fetch", "drop")] == [1, 1, 1, 1]
-    assert UserNotificationsCount.objects.get().unseen_count == 0
-
-
 def test_what_nobody_heard_while_it_was_switched_off_is_counted_later(alice):
     with entries(COUNTERS=["unread", "unseen"]):
         unread.heal()
@@ -78,31 +60,7 @@ def test_what_nobody_heard_while_it_was_switched_off_is_counted_later(alice):
         assert_exact(alice, counter=unseen, in_doubt=1)
 
 
-def test_a_site_may_have_a_counter_of_that_name(alice):
-    own = make_counter(
-        "unseen",
-        source="notifications_counter.Notification",
-        owner="user",
-        condition=Q(seen_at=None),
-        totals="notifications_counter.UserNotificationsCount",
-        field="unseen_count",
-    )
-    try:
-        own.heal()
-        notify(alice, 3)  # and flushes unread
-        assert [shard.is_ready for shard in own.status()] == [True]
-        assert_exact(alice, counter=own)
-        with pytest.raises(ConfigurationError, match="There is a counter named 'unseen' already"):
-            unseen._switch(True)
-    finally:
-        own._switch(False)
-        declaration._switched_off["unseen"] = unseen
-
-
 # ---------------------------------------------------------------------------------------------------------- changes
-def test_what_is_unseen(six, alice):
-    assert counts(alice) == (4, 2)
-    assert list(Notification.objects.unseen().order_by("pk")) == six[:2]
 
 
 def test_seeing_leaves_it_unread(six, alice):
@@ -154,18 +112,3 @@ def test_some_of_a_user(six, alice, bob):
     assert controller.mark_all_as_seen([six[1].pk, six[2].pk, other.pk, "x"]) == 1
     assert controller.mark_all_as_seen([]) == 0
     assert (counts(alice), counts(bob)) == ((4, 0), (1, 1))
-
-
-def test_changes_of_both_travel_together(six, alice):
-    with sent() as commands, transaction.atomic():
-        Notification.objects.for_user(alice).mark_as_read()
-    assert commands == ["announce", "announce", "confirm", "confirm"]
-
-
-def test_each_is_flushed_into_columns_of_its_own(six, alice):
-    assert unseen.flush().owners == 1
-    notify(alice, 1)  # and flushes unread, not unseen
-    assert (stored(alice, unread), stored(alice, unseen)) == (5, 2)
-    assert unseen.flush().owners == 1
-    assert (stored(alice, unread), stored(alice, unseen)) == (5, 3)
-    assert counts(alice) == (5, 3)

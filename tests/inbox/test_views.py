@@ -6,13 +6,10 @@ from html import unescape
 
 import pytest
 from django.conf import settings
-from django.contrib.staticfiles import finders
 from django.db import connection
 from django.test import Client, override_settings
-from django.test.utils import CaptureQueriesContext
 from django.urls import include, path, reverse
-from django.utils import timezone, translation
-from django.utils.formats import date_format
+from django.utils import timezone
 
 from notifications_counter.counters import unread, unseen
 from notifications_counter.inbox import views
@@ -63,16 +60,6 @@ def test_opening_the_inbox_is_seeing_all(client, alice, bob, headers):
 
 
 @pytest.mark.usefixtures("with_unseen")
-def test_who_opens_an_inbox_without_news_only_asks(client, alice):
-    notify(alice)
-    client.get(url())
-    with CaptureQueriesContext(connection) as queries, sent() as commands:
-        client.get(url())
-    assert not any("UPDATE" in query["sql"] for query in queries)
-    assert set(commands) == {"MGET"}
-
-
-@pytest.mark.usefixtures("with_unseen")
 def test_what_nobody_looks_at_stays_unseen(client, alice):
     notify(alice)
     client.head(url())
@@ -85,24 +72,6 @@ def test_what_nobody_looks_at_stays_unseen(client, alice):
     with own_urls:
         client.get(url(), {"kind": "sale", "show": "unread"})
     assert unseen.count(alice) == 0  # whichever of them the page shows
-
-
-@pytest.mark.usefixtures("with_unseen")
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {},
-        {"Sec-Fetch-Site": "none", "Sec-Fetch-Dest": "document"},
-        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"},
-        {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Dest": "empty"},
-        {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Dest": "iframe"},
-    ],
-    ids=str,
-)
-def test_what_a_user_looks_at_is_seen(client, alice, headers):
-    notify(alice)
-    client.get(url(), headers=headers)
-    assert unseen.count(alice) == 0
 
 
 def test_nobody_sees_where_unseen_is_switched_off(client, alice):
@@ -123,40 +92,6 @@ def test_the_list_is_the_users_own_newest_first(client, alice, bob):
     assert "2 unread notifications" in text
     assert "no-store" in page["Cache-Control"]
     assert "nonce" not in text
-
-
-@pytest.mark.parametrize("debug", [False, True])
-def test_no_cache_keeps_a_page_that_is_not_found(client, settings, debug):
-    settings.DEBUG = debug
-    for page_url in (url() + "?before=x", url("open", 7)):
-        page = client.get(page_url)
-        assert (page.status_code, "no-store" in page["Cache-Control"]) == (404, True)
-
-
-@pytest.mark.parametrize(("word", "shown"), [("lorem ", 40), ("字", 299)])
-def test_a_list_shows_the_beginning_of_a_long_body(client, alice, word, shown):
-    """Chinese has no spaces between words."""
-    Notification.objects.create(user=alice, title="Long", body=word * 1000)
-    assert client.get(url()).content.decode().count(word.strip()) == shown
-
-
-def test_an_empty_list_says_so(client, alice):
-    assert "No notifications." in client.get(url()).content.decode()
-    notify(alice, 1, read=1)
-    page = client.get(url(), {"show": "unread"})
-    assert "Nothing unread." in page.content.decode()
-    assert links(page)["See all"] == "?show=all"
-
-
-def test_filters(client, alice):
-    for title, kind, read in [("a", "sale", None), ("b", "sale", timezone.now()), ("c", "", None)]:
-        Notification.objects.create(user=alice, title=title, kind=kind, read_at=read)
-    assert titles(client.get(url(), {"show": "unread"})) == ["c", "a"]
-    assert titles(client.get(url(), {"kind": "sale"})) == ["b", "a"]
-    assert titles(client.get(url(), {"kind": "sale", "show": "unread"})) == ["a"]
-    assert titles(client.get(url(), {"kind": "other"})) == []
-    assert titles(client.get(url(), {"kind": "sa\0le"})) == []
-    assert titles(client.get(url(), {"kind": "sale", "show": "nonsense"})) == ["b", "a"]
 
 
 @own_urls
@@ -215,50 +150,6 @@ def test_a_tab_for_each_kind_with_its_number(client, alice):
     assert "Nothing unread." in client.get(url(), {"show": "unread", "before": "1_1"}).content.decode()
 
 
-@own_urls
-@pytest.mark.usefixtures("sales")
-def test_a_site_names_its_kinds(client):
-    assert tabs(client.get(url())) == {"All kinds": "6", "Sales": "3"}
-    Notification.objects.filter(kind="sale").delete()
-    assert tabs(client.get(url(), {"kind": "other"})) == {"All kinds": "3", "Sales": "0"}
-
-
-@pytest.mark.usefixtures("sales")
-@pytest.mark.parametrize("kind", ["x" * 65, "\0", "a\0b"])
-def test_what_is_no_kind_has_no_tab(client, kind):
-    assert tabs(client.get(url(), {"kind": kind})) == {"All kinds": "6", "&lt;b&gt;": "1", "sale": "3"}
-
-
-def test_only_the_kinds_with_the_most_have_tabs(client, with_kinds, alice, monkeypatch):
-    monkeypatch.setattr(views.InboxView, "max_tabs", 3)
-    kinds = [kind for times, kind in enumerate("abcdef", 1) for _ in range(times)]
-    Notification.objects.bulk_create(Notification(user=alice, title="x", kind=kind) for kind in ["", *kinds])
-    for headers in ({}, {"X-Part": "list"}):
-        page = client.get(url(), headers=headers)
-        assert tabs(page) == {"All kinds": "22", "d": "4", "e": "5", "f": "6"}
-    assert tabs(client.get(url(), {"kind": "a"})) == {"All kinds": "22", "a": "1", "d": "4", "e": "5", "f": "6"}
-
-
-@pytest.mark.usefixtures("sales")
-def test_all_tabs_come_with_the_list_alone(client, alice):
-    page = client.get(url(), headers={"X-Part": "list"})
-    assert tabs(page) == {"All kinds": "6", "&lt;b&gt;": "1", "sale": "3"}
-    with sent() as commands:
-        client.get(url())
-    assert commands == ["MGET", "MGET", "MGET"]  # unread, and unseen before and after
-    assert client.get(url(), headers={"X-Part": "list", "If-None-Match": page["ETag"]}).status_code == 304
-
-
-@own_urls
-def test_tabs_without_numbers(client, alice):
-    assert tabs(client.get(url())) == {"All kinds": "", "Sales": ""}
-
-
-def test_no_tabs(client, alice):
-    Notification.objects.create(user=alice, kind="sale", title="x")
-    assert tabs(client.get(url(), {"kind": "sale"})) == {}
-
-
 def make(user, seconds: list[int]) -> list[Notification]:
     """Notifications of these ages, oldest first."""
     now = timezone.now()
@@ -297,26 +188,10 @@ def test_rows_that_come_and_go_move_no_page(alice):
     assert page_of(mine, 2, before=cursor).rows == []
 
 
-def test_a_page_before_the_first_is_the_first(alice):
-    rows = make(alice, [3, 2, 1, 0])
-    mine = Notification.objects.for_user(alice)
-    page = page_of(mine, 2, before=page_of(mine, 2).older)
-    rows[3].delete()
-    assert page_of(mine, 2, after=page.newer) == page_of(mine, 2)
-
-
 @pytest.mark.parametrize("cursor", ["x", "_", "1", "1_", "_1", "1_x", f"{10**30}_1", "9" * 5000 + "_1", f"1_{10**30}"])
 @pytest.mark.parametrize("way", ["before", "after"])
 def test_invalid_cursors_are_not_found(client, cursor, way):
     assert client.get(url(), {way: cursor}).status_code == 404
-
-
-def test_without_time_zones(alice):
-    notify(alice, 5)
-    with override_settings(USE_TZ=False):
-        Notification.objects.update(created_at=timezone.now())
-        mine = Notification.objects.for_user(alice)
-        assert [row.title for row in page_of(mine, 2, before=page_of(mine, 2).older).rows] == ["2", "1"]
 
 
 # ------------------------------------------------------------------------------------------------------------ cost
@@ -369,63 +244,6 @@ def test_a_script_gets_the_list_alone_and_only_what_it_does_not_know(client, ali
     assert Client().get(url(), headers=part).status_code == 302
 
 
-def test_a_script_gets_as_many_rows_as_it_shows(client, alice, monkeypatch):
-    monkeypatch.setattr(views.InboxView, "max_rows", 30)
-    notify(alice, 40)
-    for shown, rows in (("", 20), ("5", 20), ("25", 25), ("99", 30), ("-1", 20), ("²", 20), ("9" * 5000, 20)):
-        page = client.get(url(), headers={"X-Part": "list", "X-Rows": shown})
-        assert len(titles(page)) == rows
-        assert "Older" in links(page)
-
-
-def test_what_a_bell_opens(client, alice):
-    notify(alice, 12, read=1)
-    part = {"X-Part": "bell"}
-    page = client.get(url(), headers=part)
-    text = page.content.decode()
-    assert titles(page) == [str(n) for n in range(11, 1, -1)]
-    assert links(page) | {"Details": ""} == {
-        "All": "/notifications/?show=all",
-        "Unread": "/notifications/?show=unread",
-        "See all": "/notifications/",
-        "Details": "",
-    }
-    assert "Mark all as read" in text
-    assert "csrfmiddlewaretoken" in text
-    assert not re.search(r'checkbox|<h1|nc-day|\sid="nc-(?!bell-)', text)  # the inbox may be on the same page
-    assert len(titles(client.get(links(page)["Unread"], headers=part))) == 10
-
-
-@own_urls
-def test_the_button_says_what_it_marks(client, alice):
-    Notification.objects.create(user=alice, title="x", kind="sale")
-    notify(alice, 1)
-
-    def button(**query: str) -> str:
-        return re.search(r'id="nc-read-all"[^>]*?(?: (disabled))?>([^<]*)<', client.get(url(), query).content.decode())
-
-    assert button().groups() == (None, "Mark all as read")
-    assert button(kind="sale").groups() == (None, "Mark all in “Sales” as read")
-    Notification.objects.all().mark_as_read()
-    assert button().groups() == ("disabled", "Mark all as read")
-    notify(alice, 1)
-    notify(alice, 2, read=2)  # the unread one is on the next page
-    assert button().groups() == (None, "Mark all as read")
-
-
-def test_days_have_headings(client, alice):
-    ages = [0, 0, 1, 5, 400]
-    now = timezone.now()
-    for row, age in zip(notify(alice, len(ages)), ages, strict=True):
-        Notification.objects.filter(pk=row.pk).update(created_at=now - timedelta(days=age))
-    headings = re.findall(r'class="nc-day" data-key="([^"]*)"><h2>([^<]*)<', client.get(url()).content.decode())
-    local = [timezone.localtime(now - timedelta(days=age)) for age in ages[1:]]
-    dates = [date_format(local[2], "MONTH_DAY_FORMAT"), date_format(local[3], "DATE_FORMAT")]
-    if local[2].year != local[0].year:
-        dates[0] = date_format(local[2], "DATE_FORMAT")
-    assert headings == list(zip([f"{day:%Y-%m-%d}" for day in local], ["Today", "Yesterday", *dates], strict=True))
-
-
 BELL = ' viewBox="0 0 24 24" aria-hidden="true">'
 
 
@@ -447,13 +265,6 @@ def test_icons_of_kinds(client, alice):
         assert icons() == [star, ' src="/faces/anna.png"', star, star, ' src="/static/shop/sale.svg"']
 
 
-def test_a_list_alone_takes_no_message_from_the_page(client, alice):
-    row = notify(alice, 1)[0]
-    client.post(url("mark-as-read"), {"pk": row.pk})
-    client.get(url(), headers={"X-Part": "list"})
-    assert "1 notification marked as read." in client.get(url()).content.decode()
-
-
 # ------------------------------------------------------------------------------------------------------------ open
 @pytest.mark.keys
 def test_opening_marks_as_read_and_goes_on(client, alice):
@@ -463,20 +274,6 @@ def test_opening_marks_as_read_and_goes_on(client, alice):
     assert (response.status_code, response["Location"]) == (302, "/exports/7/")
     assert_exact(alice)
     assert unread.count(alice) == 0
-
-
-def test_opening_what_leads_nowhere_shows_it(client, alice):
-    row = notify(alice, 1)[0]
-    response = client.post(url("open", row.pk), follow=True)
-    assert response.redirect_chain == [(url("open", row.pk), 302)]
-    assert response.context["notification"].is_read
-
-
-def test_looking_changes_nothing(client, alice):
-    row = notify(alice, 1)[0]
-    page = client.get(url("open", row.pk))
-    assert page.context["notification"] == row
-    assert unread.count(alice) == 1
 
 
 @own_urls
@@ -526,14 +323,6 @@ def test_opening_leads_only_to_this_site(client, alice, address, target):
     assert "javascript" not in page
 
 
-@own_urls
-def test_opening_leads_to_hosts_that_the_view_allows(client, alice):
-    row = notify(alice, 1)[0]
-    Notification.objects.filter(pk=row.pk).update(url="https://shop.example/7/")
-    assert client.post(url("open", row.pk))["Location"] == "https://shop.example/7/"
-    assert client.post(url("open", row.pk), secure=True)["Location"] == "https://shop.example/7/"
-
-
 # --------------------------------------------------------------------------------------------------------- changes
 @pytest.mark.keys
 def test_one_selected_and_all(client, alice, bob):
@@ -560,57 +349,12 @@ def test_one_selected_and_all(client, alice, bob):
     assert_exact(alice, bob)
 
 
-def test_a_button_of_a_row_is_not_for_the_selected_ones(client, alice):
-    rows = notify(alice, 3)
-    client.post(url("mark-as-read"), {"pk": rows[0].pk, "selected": [rows[1].pk]})
-    assert list(Notification.objects.unread()) == rows[:0:-1]
-
-
-def test_all_of_a_kind(client, alice):
-    Notification.objects.create(user=alice, title="x", kind="sale")
-    notify(alice, 2)
-    client.post(url("mark-as-read"), {"which": "all", "kind": "sale"})
-    assert unread.count(alice) == 2
-    client.post(url("mark-as-read"), {"which": "all", "kind": ""})
-    client.post(url("delete"), {"which": "read", "kind": "sale"})
-    assert Notification.objects.count() == 2
-
-
-def test_a_script_is_told_at_once(client, alice):
-    rows = notify(alice, 2)
-    told = client.post(url("mark-as-read"), {"pk": rows[0].pk}, headers={"X-Part": "list"})
-    assert (told.status_code, told.content) == (200, b"1 notification marked as read.")
-    assert messages(client.get(url())) == []
-
-
-def test_nothing_chosen_changes_nothing(client, alice):
-    notify(alice, 2)
-    for change in CHANGES:
-        for form in (
-            {},
-            {"which": "nonsense"},
-            {"which": "all", "kind": "\0"},
-            {"selected": ["", "x", "-1", "0", str(10**30)]},
-        ):
-            assert messages(client.post(url(change), form, follow=True)) == ["Nothing to change."]
-    assert (Notification.objects.count(), unread.count(alice)) == (2, 2)
-
-
 def test_changes_go_back_where_they_came_from(client, alice):
     place = url() + "?show=unread&before=1_1"
     for change in CHANGES:
         assert client.post(url(change), {"which": "all", "next": place})["Location"] == place
         for foreign in ("", "https://shop.example/", "//shop.example/", "javascript:alert(1)"):
             assert client.post(url(change), {"which": "all", "next": foreign})["Location"] == url()
-
-
-@pytest.mark.parametrize("pk", ["1", "x", "", "-1", str(2**63), str(10**30)])
-def test_what_is_missing_is_not_found(client, alice, pk):
-    for change in CHANGES:
-        assert client.post(url(change), {"pk": pk}).status_code == 404
-    if pk.isdecimal():
-        assert client.get(url("open", pk)).status_code == 404
-        assert client.post(url("open", pk)).status_code == 404
 
 
 @pytest.mark.keys
@@ -646,16 +390,6 @@ def test_changes_are_posted_with_a_token(client, alice):
     assert unread.count(alice) == 0
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_login_after_a_click_leads_to_the_inbox(client, alice, change):
-    row = notify(alice, 2, read=1)[0]
-    _login, _, path = Client().post(url(change), {"pk": row.pk})["Location"].partition("?next=")
-    for ask in (client.get, client.head):
-        assert ask(path)["Location"] == url()
-    assert unread.count(alice) == Notification.objects.unread().count() == 1
-    assert Notification.objects.count() == 2
-
-
 @pytest.mark.parametrize("name", ["inbox", "open", *CHANGES])
 def test_pages_ask_for_a_login(name, alice):
     path = url(name, *([notify(alice, 1)[0].pk] if name == "open" else []))
@@ -674,46 +408,3 @@ def test_texts_are_escaped(client, alice):
         assert "alert(1)" in text
         assert "<script>alert" not in text
         assert "javascript:" not in text
-
-
-def test_pages_need_no_inline_script_or_style(client, alice):
-    row = notify(alice, 1)[0]
-    for page in (client.get(url()), client.get(url("open", row.pk))):
-        text = page.content.decode()
-        assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]* src=)", text)
-        for file in re.findall(r'(?:src|href)="/static/([^"]+)"', text):
-            assert finders.find(file), file
-
-
-def test_every_label_names_its_notification(client, alice):
-    notify(alice, 3)
-    text = client.get(url()).content.decode()
-    ids = re.findall(r'\sid="([^"]+)"', text)
-    assert len(ids) == len(set(ids))
-    for name in re.findall(r'(?:aria-describedby|aria-labelledby|form)="([^"]+)"', text):
-        assert name in ids
-    assert re.findall(r"Select “(\d)”", text) == ["2", "1", "0"]
-    assert text.count("<h1>") == 1
-
-
-def test_numbers_of_rows_are_not_formatted(client, alice):
-    Notification.objects.create(pk=1234567, user=alice, title="x")
-    with override_settings(USE_THOUSAND_SEPARATOR=True):
-        for page in (client.get(url()), client.get(url("open", 1234567))):
-            assert 'value="1234567"' in page.content.decode()
-
-
-def test_right_to_left(client):
-    with translation.override("ar"), override_settings(LANGUAGE_CODE="ar"):
-        assert '<html lang="ar" dir="rtl">' in client.get(url()).content.decode()
-
-
-def test_htmx_is_loaded_where_it_is_installed(client, alice):
-    pytest.importorskip("django_htmx")
-    notify(alice)
-    assert "htmx-config" not in client.get(url()).content.decode()
-    with override_settings(INSTALLED_APPS=[*settings.INSTALLED_APPS, "django_htmx"]):
-        text = client.get(url()).content.decode()
-        (script,) = re.findall(r'<script src="/static/(django_htmx/[^"]+)"', text)
-        assert finders.find(script)
-        assert '"allowEval": false' in text

@@ -10,16 +10,14 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from django.core.exceptions import FieldError, ValidationError
 from django.db import IntegrityError, OperationalError, connection, models, transaction
-from django.db.models import Case, F, Func, Max, Q, Subquery, UUIDField, Value, When
+from django.db.models import F, Func, Q, UUIDField, Value
 from django.db.models.functions import Now
 from django.db.models.lookups import Exact
 from django.test.utils import isolate_apps
 from django.utils import timezone
 
 from notifications_counter.counters import Counter, unread
-from notifications_counter.databases import identity
 from notifications_counter.declaration import declaration
 from notifications_counter.models import BaseCount, Notification, RecountRequest, UserNotificationsCount
 from tests.support import (
@@ -27,15 +25,11 @@ from tests.support import (
     OtherConnection,
     assert_exact,
     assert_heals,
-    assert_reads,
     begin_now,
     make_counter,
     notify,
     redis_out_of_reach,
-    rows,
     savepoint_create,
-    stored,
-    unheard,
 )
 from tests.tasks.counters import open_tasks, open_transfers, visible_posts
 from tests.tasks.models import Post, Project, Task, Topic, Transfer
@@ -117,24 +111,6 @@ def test_update_of_a_queryset_that_would_lock(alice):
     assert_exact(alice, in_doubt=None)
 
 
-@pytest.mark.parametrize(("value", "error"), [("no date", ValidationError), (Max("created_at"), FieldError)])
-def test_a_wrong_value_for_no_row(value, error):
-    with pytest.raises(error):
-        objects.filter(pk=-1).update(read_at=value)
-
-
-def test_an_order_that_unique_keys_need(house):
-    number, sold = models.IntegerField(unique=True), models.BooleanField(default=False)
-    with counted("ordered", Q(sold=False), number=number, sold=sold) as (model, counter):
-        if connection.vendor == "sqlite":
-            pytest.skip("It updates rows in the order of their primary keys.")
-        # PostgreSQL updates rows in the order in which they are stored.
-        model.objects.bulk_create(model(project=house, id=i, number=i) for i in (3, 2, 1))
-        sell_one = Case(When(number=1, then=True), default=False)
-        assert model.objects.order_by("-number").update(number=F("number") + 1, sold=sell_one) == 3
-        assert_exact(house, counter=counter, in_doubt=None)
-
-
 def test_an_error_without_autocommit_that_a_savepoint_undoes(alice):
     one, *_ = notify(alice)
     transaction.set_autocommit(False)
@@ -148,34 +124,6 @@ def test_an_error_without_autocommit_that_a_savepoint_undoes(alice):
         transaction.rollback()
         transaction.set_autocommit(True)
     assert_heals(alice)
-
-
-def test_columns_and_a_table_that_are_called_as_ours_could_be(house, garden):
-    columns = {name: models.IntegerField(default=0) for name in ("k0", "w0", "b0", "c0")}
-    with counted("old", Q(w0=0), **columns) as (model, counter):
-        model.objects.bulk_create(model(project=house) for _ in range(3))
-        assert model.objects.filter(k0=0).update(w0=Case(When(pk__gt=1, then=1), default=0)) == 3
-        zero = Subquery(model.objects.filter(w0=0).values("w0")[:1])
-        assert model.objects.filter(w0=1).update(project=garden, w0=zero) == 2
-        assert_exact(house, garden, counter=counter, in_doubt=None)
-
-
-@pytest.mark.parametrize("condition", [Q(), Q(value1=0)], ids=["all", "some"])
-def test_columns_that_are_called_as_django_names_expressions(house, condition):
-    columns = {name: models.IntegerField(default=0) for name in ("case1", "value1")}
-    with counted("expressions", condition, **columns) as (model, counter):
-        model.objects.bulk_create(model(project=house) for _ in range(3))
-        assert model.objects.filter(pk__gt=1).update(value1=F("case1") + 1, project=house) == 2
-        assert model.objects.filter(pk__gt=2).delete()[0] == 1
-        assert_exact(house, counter=counter, in_doubt=None)
-
-
-def test_an_update_of_nothing_where_a_generated_column_counts(house):
-    double = models.GeneratedField(expression=F("number") * 2, output_field=models.IntegerField(), db_persist=True)
-    with counted("generated", Q(double=0), number=models.IntegerField(), double=double) as (model, counter):
-        model.objects.create(project=house, number=0)
-        assert model.objects.update() == 0
-        assert_exact(house, counter=counter, in_doubt=None)
 
 
 def test_a_migration_before_ours(house, caplog):
@@ -207,84 +155,6 @@ def test_a_migration_before_ours(house, caplog):
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
     open_tasks.recount([house])
     assert open_tasks.count(house) == 3
-
-
-def test_a_trigger_that_skips_rows_which_would_not_change(house):
-    """It is asked once for each row."""
-    if connection.vendor != "postgresql":
-        pytest.skip("Only PostgreSQL has such triggers.")
-    with (
-        counted("skipped", Q(sold=False), sold=models.BooleanField(default=False)) as (model, counter),
-        connection.cursor() as cursor,
-    ):
-        cursor.execute(
-            "CREATE SEQUENCE asked OWNED BY skipped.id;"
-            "CREATE OR REPLACE FUNCTION skip() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-            " PERFORM nextval('asked'); IF NEW = OLD THEN RETURN NULL; END IF; RETURN NEW; END $$;"
-            "CREATE TRIGGER skip BEFORE UPDATE ON skipped FOR EACH ROW EXECUTE FUNCTION skip()"
-        )
-        one, *_ = model.objects.bulk_create(model(project=house) for _ in range(3))
-        sell_one = Case(When(pk=one.pk, then=True), default=F("sold"))
-        assert model.objects.update(sold=sell_one) == 1
-        assert model.objects.filter(project=house).update(sold=sell_one) == 0
-        cursor.execute("SELECT last_value FROM asked")
-        assert cursor.fetchone() == (6,)
-        assert_exact(house, counter=counter, in_doubt=None)
-
-
-def sales_in(table: str) -> Any:
-    """A model of a table that knows only two of its columns, and calls the primary key id."""
-    with isolate_apps("tests.tasks"):
-
-        class Sale(models.Model):
-            project = models.ForeignKey(Project, models.CASCADE, related_name="+")
-            sold = models.BooleanField(default=False)
-
-            class Meta:
-                app_label = "tasks"
-                managed = False
-                db_table = table
-
-    return Sale
-
-
-def test_two_sources_of_which_one_lacks_a_column(house):
-    columns = {"sold": models.BooleanField(default=False), "extra": models.IntegerField(default=0)}
-    few = sales_in("shared")
-    with (
-        counted("shared", Q(sold=False), **columns) as (model, first),
-        counted("not_shared", Q(extra=0), **{name: field.clone() for name, field in columns.items()}) as (_, second),
-    ):
-        first.source, second.source = few, model
-        for counter in (first, second):
-            for name in ("condition", "columns", "owner_fields", "fingerprint", "_names"):
-                vars(counter).pop(name, None)
-        declaration._by_table.clear()
-        identity.forget_buffers()
-        model.objects.bulk_create(model(project=house, sold=Value(False)) for _ in range(3))
-        assert model.objects.filter(pk__gt=1).update(sold=~F("sold"), extra=F("extra") + 1) == 2
-        assert model.objects.filter(pk__gt=2).delete()[0] == 1
-        assert rows(house, first) == rows(house, second) == 1
-        assert_reads(house, counter=first)
-        assert_reads(house, counter=second)
-
-
-@pytest.mark.parametrize("rest", [{}, {"project__in": Project.objects.all()}], ids=["its own columns", "a subquery"])
-def test_a_primary_key_that_had_another_name(house, rest):
-    """As in a data migration, before the one that renames the key."""
-    old = sales_in("renamed")
-    fields = {"number": models.BigAutoField(primary_key=True), "sold": models.BooleanField(default=False)}
-    with counted("renamed", Q(sold=False), **fields) as (_, counter), connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE renamed RENAME COLUMN number TO id")
-        try:
-            old.objects.create(project=house, sold=Value(False))
-            old.objects.bulk_create(old(project=house, sold=i == 1) for i in range(4))
-            assert old.objects.filter(pk__gt=1, **rest).update(sold=~F("sold")) == 4
-            assert old.objects.filter(pk__gt=3, **rest).update(sold=F("sold")) == 2
-            assert old.objects.filter(pk__lt=3, **rest).delete()[0] == 2
-        finally:
-            cursor.execute("ALTER TABLE renamed RENAME COLUMN id TO number")
-        assert_exact(house, counter=counter, in_doubt=None)
 
 
 # -------------------------------------------------------------------------------------------------------- wrong counts
@@ -432,55 +302,6 @@ def test_a_generated_column_as_owner(house, condition):
         assert counts() == [0, 0, 2]
 
 
-def test_a_twin_whose_owner_is_no_foreign_key(alice, bob):
-    class_, length = unread.key_fields[0].__class__, unread.key_fields[0].max_length
-    class_ = models.BigIntegerField if issubclass(class_, models.AutoField) else class_
-    with isolate_apps("tests.tasks"):
-
-        class Twin(models.Model):
-            user = class_(max_length=length, db_column="user_id")
-            read_at = models.DateTimeField(null=True)
-
-            class Meta:
-                app_label = "tasks"
-                managed = False
-                db_table = Notification._meta.db_table
-
-    one, *_ = notify(alice)
-    assert Twin.objects.filter(pk=one.pk).update(user=bob.pk) == 1
-    assert_reads(alice, bob)
-    assert Twin.objects.filter(user=alice.pk).update(read_at=timezone.now()) == 2
-    assert_reads(alice, bob)
-    assert_heals(alice, bob)
-
-
-def test_a_column_that_was_of_another_type(house):
-    """As in a data migration, before the one that changes the column."""
-    with isolate_apps("tests.tasks"):
-
-        class Old(models.Model):
-            project = models.ForeignKey(Project, models.CASCADE, related_name="+")
-            sold = models.IntegerField(default=0)
-
-            class Meta:
-                app_label = "tasks"
-                db_table = "changed"
-
-    with counted("changed", Q(sold=False), sold=models.BooleanField(default=False)) as (model, counter):
-        new, old = model._meta.get_field("sold"), Old._meta.get_field("sold")
-        if connection.vendor == "postgresql":
-            with connection.schema_editor() as editor:
-                editor.execute("ALTER TABLE changed ALTER sold TYPE integer USING sold::integer")
-        Old.objects.bulk_create(Old(project=house) for _ in range(3))
-        assert Old.objects.filter(pk__gt=1).update(sold=1) == 2
-        assert Old.objects.filter(pk__gt=2).delete()[0] == 1
-        if connection.vendor == "postgresql":
-            with connection.schema_editor() as editor:
-                editor.execute("ALTER TABLE changed ALTER sold TYPE boolean USING sold = 1")
-        assert new.column == old.column
-        assert_heals(house, counter=counter)
-
-
 class Flags(models.IntegerField):
     """As in django-bitfield: ``flags=1`` finds every row that has this bit."""
 
@@ -533,45 +354,6 @@ def test_a_deadlock_that_the_site_ignores(alice):
     assert_exact(alice, in_doubt=None)
 
 
-def test_a_lock_that_the_site_gives_up(alice):
-    """MySQL rolls back the statement, or everything: a setting of the server decides."""
-    if connection.vendor != "mysql":
-        pytest.skip("Elsewhere the transaction cannot be committed after that.")
-    one, *_ = notify(alice)
-    unread.count(alice)
-    update = f"UPDATE {Notification._meta.db_table} SET title = 'x' WHERE id = %s"
-    with OtherConnection() as session, connection.cursor() as cursor:
-        session.run(transaction.set_autocommit, False)
-        session.run(objects.filter(pk=one.pk).update, title="locked")
-        cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
-        with transaction.atomic():
-            Notification.objects.create(user=alice, title="more")
-            with pytest.raises(OperationalError, match="1205"):
-                cursor.execute(update, [one.pk])
-        cursor.execute("SET SESSION innodb_lock_wait_timeout = DEFAULT")
-        session.run(transaction.rollback)
-    assert_exact(alice, in_doubt=None)
-
-
-def test_a_record_that_changed_meanwhile(alice):
-    """MariaDB rolls back everything, and the site goes on."""
-    if connection.vendor != "mysql" or not connection.mysql_is_mariadb:
-        pytest.skip("Other databases do not know this error.")
-    one, *_ = notify(alice)
-    with OtherConnection() as session, connection.cursor() as cursor:
-        cursor.execute("SET SESSION innodb_snapshot_isolation = ON")
-        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        with transaction.atomic():
-            assert objects.count() == 3
-            Notification.objects.create(user=alice, title="lost")
-            session.run(objects.filter(pk=one.pk).update, title="changed")
-            with pytest.raises(OperationalError, match="1020"):
-                cursor.execute(f"UPDATE {Notification._meta.db_table} SET title = 'x' WHERE id = %s", [one.pk])
-            Notification.objects.create(user=alice, title="kept")
-        cursor.execute("SET SESSION innodb_snapshot_isolation = DEFAULT")
-    assert_exact(alice, in_doubt=None)
-
-
 def test_a_conflict_that_rolls_back(alice):
     if connection.vendor != "sqlite":
         pytest.skip("Only SQLite knows OR ROLLBACK.")
@@ -598,26 +380,6 @@ def test_a_rollback_in_sql(alice):
     assert_exact(alice, in_doubt=None)
 
 
-def test_a_column_whose_values_a_migration_changes(house):
-    """No statement of the ORM says which rows now count, so the new release does not trust what the old one counted."""
-    with counted("filled", Q(sold=False), sold=models.BooleanField(null=True)) as (model, counter):
-        model.objects.bulk_create(model(project=house) for _ in range(3))
-        assert_reads(house, counter=counter)
-        before, fingerprint = model._meta.get_field("sold"), counter.fingerprint
-        after = models.BooleanField(default=False)
-        after.set_attributes_from_name("sold")
-        after.model = model
-        with connection.schema_editor() as editor:
-            editor.alter_field(model, before, after)
-        assert rows(house, counter) == 3
-        for name in ("condition", "columns", "fingerprint"):  # as they are in the new release
-            vars(counter).pop(name)
-        before.null = False
-        identity.forget_buffers()
-        assert counter.fingerprint != fingerprint
-        assert_reads(house, counter=counter)
-
-
 def test_what_a_migration_of_a_column_can_change():
     def fingerprint(field: models.Field, **others: models.Field) -> str:
         with counted("changing", Q(value=6), value=field, **others) as (_, counter):
@@ -636,24 +398,3 @@ def test_what_a_migration_of_a_column_can_change():
     assert len({*map(fingerprint, same)}) == 1
     twice = models.GeneratedField(expression=F("number") * 2, output_field=models.IntegerField(), db_persist=True)
     assert fingerprint(twice, number=decimal(2)) != fingerprint(twice.clone(), number=decimal(3))
-
-
-# ---------------------------------------------------------------------------------------------------------- the totals
-def test_a_total_given_to_another_owner(alice, bob):
-    notify(alice)
-    assert totals.filter(pk=alice.pk).update(user=bob) == 1
-    assert_exact(alice, bob, in_doubt=None)
-
-
-@pytest.mark.parametrize("bulk", [True, False])
-def test_a_total_of_an_owner_whom_the_database_finds(alice, bulk):
-    notify(alice)
-    unheard(totals.filter(pk=alice.pk)._raw_delete, "default")
-    key = Value(alice.pk, output_field=unread.key_fields[0])
-    total = UserNotificationsCount(user_id=key, unread_count=7, updated_at=timezone.now())
-    if bulk:
-        totals.bulk_create([total])
-    else:
-        total.save(force_insert=True)
-    assert stored(alice) == 7
-    assert_heals(alice)

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from django.db import models, transaction
 from django.db.migrations.state import ModelState, ProjectState
-from django.db.models.sql import DeleteQuery, InsertQuery, Query
 
 from .counters import open_tickets
 from .models import Agent, Queue, Ticket
@@ -32,21 +31,6 @@ def tickets(ann: Agent, ben: Agent, desk: Queue, owners: list[Any]) -> None:
     )
     heal()
     assert_counted(owners)
-
-
-def test_a_clone_with_every_column(tickets, ann, ben, owners):
-    model = historical()
-    assert model is not Ticket
-    for step in (
-        lambda: model.objects.create(agent_id=ann.pk, title="new"),
-        lambda: model.objects.bulk_create([model(agent_id=ben.pk), model(agent_id=ann.pk, closed=True)]),
-        lambda: model.objects.filter(title="0").update(closed=True),
-        lambda: model.objects.filter(agent=ann.pk, closed=False, priority=None, due=None).update(agent_id=ben.pk),
-        lambda: model.objects.filter(title="3").delete(),
-        lambda: model(pk=model.objects.get(title="2").pk, agent_id=ann.pk, title="2").save(),
-    ):
-        step()
-        assert_counted(owners, doubt=True)
 
 
 WITHOUT_OWNER: dict[str, Callable[[Any], Any]] = {
@@ -81,38 +65,6 @@ def test_a_clone_that_lacks_a_column_of_the_condition(tickets, owners):
     assert_counted(owners)
 
 
-def test_doubt_that_is_rolled_back(tickets, owners):
-    with transaction.atomic():
-        historical("agent").objects.filter(title="0").delete()
-        transaction.set_rollback(True)
-    assert_counted(owners)
-
-
 def test_a_clone_that_changes_what_nobody_counts(tickets, owners):
     historical("agent").objects.update(title="x")
     assert_counted(owners)
-
-
-def test_a_clone_that_lacks_the_owner_and_queries_of_other_classes(tickets, owners):
-    model = historical("agent")
-
-    class OtherInsertQuery(InsertQuery):
-        """As of another package."""
-
-    class OtherDeleteQuery(DeleteQuery):
-        """Likewise."""
-
-    class Purge(Query):
-        """Of none of Django's kinds."""
-
-        compiler = "SQLDeleteCompiler"
-
-    insert, delete, purge = OtherInsertQuery(model), OtherDeleteQuery(model), Purge(model)
-    insert.insert_values(model._meta.local_concrete_fields[1:], [model(title="new")])
-    delete.add_filter("title", "0")
-    purge.add_filter("title", "1")
-    for query in (insert, delete, purge):
-        query.get_compiler("default").execute_sql(None)
-        assert doubts(open_tickets) > 0
-        heal()
-        assert_counted(owners)

@@ -4,7 +4,6 @@ import pytest
 from django.db import connection, transaction
 from django.db.models import F
 
-from notifications_counter.testing import isolated_counters
 from tests.support import doubted, unheard
 
 from .counters import watched_weight
@@ -40,15 +39,6 @@ def test_changes_that_redis_would_round(ann, ben, weight):
     assert_stored([ann.pk, ben.pk], watched_weight)
 
 
-def test_a_change_that_redis_would_round_to_what_fits(ann):
-    heal(watched_weight)
-    watch(ann, -10)
-    assert watched_weight.count(ann) == watched_weight.count(ann) == -10
-    watch(ann, EXACT + 1)
-    assert_stored([ann.pk], watched_weight)
-    assert watched_weight.count(ann) == EXACT - 9
-
-
 @pytest.mark.parametrize("weight", [EXACT - 1, 2**60 + 1, -(2**60) - 1])
 def test_totals_that_redis_would_round(ann, weight):
     """It has them as texts, and adds nothing to them."""
@@ -78,10 +68,3 @@ def test_a_sum_that_the_column_cannot_hold(ann, sign, caplog):
     assert "WatchCount.weight cannot hold" in record.getMessage()
     Watch.objects.filter(weight=sign * 5).update(weight=-sign)
     assert_stored([ann.pk], watched_weight)
-
-
-def test_activity_that_time_slices_cannot_hold(ann):
-    with isolated_counters(RECORD_ACTIVITY=True):
-        heal(watched_weight)
-        watch(ann, EXACT)
-        assert_counted([ann.pk], watched_weight, doubt=True)

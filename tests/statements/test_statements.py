@@ -11,7 +11,6 @@ from asgiref.sync import async_to_sync
 from django.db import connection, transaction
 from django.db.models import Case, Count, Exists, F, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.db.models.functions import Coalesce, Now
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from notifications_counter.conf import options
@@ -471,17 +470,3 @@ def run(world: World, steps: list[Any]) -> None:
             if isinstance(block := world.open.pop()[0], transaction.Atomic):
                 block.__exit__(None, None, None)
         raise
-
-
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="Only PostgreSQL has statements within WITH.")
-def test_statements_by_primary_keys_begin_as_without_counters(ann, ben, owners):
-    one, two, *rest = Ticket.objects.bulk_create(Ticket(agent=ann) for _ in range(5))
-    with CaptureQueriesContext(connection) as queries:
-        one.closed = True
-        one.save()
-        assert Ticket.objects.filter(pk=one.pk).update(closed=~F("closed"), agent=ben) == 1
-        assert Ticket.objects.filter(pk=two.pk, agent=ben).update(closed=~F("closed")) == 0
-        two.delete()
-        assert Ticket.objects.filter(pk__in=[ticket.pk for ticket in rest], closed=False)._raw_delete("default") == 3
-    assert not [query["sql"] for query in queries if query["sql"].startswith("WITH") and "_ticket" in query["sql"]]
-    assert_counted(owners, doubt=True)

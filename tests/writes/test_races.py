@@ -13,12 +13,10 @@ from unittest import mock
 import pytest
 from django.db import IntegrityError, OperationalError, connection, transaction
 from django.db.models import Q
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
-from notifications_counter.writes import rows as locked
 from tests.support import (
     PATIENCE,
     OtherConnection,
@@ -112,14 +110,6 @@ def test_two_save_the_same_row(alice, bob):
     assert_exact(alice, bob)
 
 
-def test_two_insert_the_same_row(alice):
-    """Of those that find no row to update, one inserts it, and the others fail or update it."""
-    now = timezone.now()
-    race(*[lambda number: Notification(pk=10**6 + number, user=alice, created_at=now).save()] * THREADS)
-    assert rows(alice) == unread.count(alice) == ROUNDS
-    assert_exact(alice, in_doubt=None)
-
-
 def test_rows_that_arrive_while_others_are_deleted(alice):
     """What is deleted is what was locked, not what the filter selects a moment later."""
     notify(alice, 10)
@@ -164,50 +154,6 @@ def test_a_row_comes_and_one_goes_before_the_statement(way, alice, bob, statemen
     assert swapped
     assert_exact(alice, bob)
     assert rows(alice) + rows(bob) == 1
-
-
-@pytest.mark.skipif(connection.vendor != "mysql", reason="Elsewhere, statements do not list the rows.")
-def test_more_rows_than_a_statement_can_list(alice, bob):
-    """A subquery or a join selects them all the same, and everyone is in doubt."""
-    users = type(alice)._base_manager
-    users.filter(pk=bob.pk).update(is_superuser=True)
-    with mock.patch.object(locked, "MOST_KEYS", 2):
-        for chosen in (Q(user__is_superuser=False), ~Q(user__in=users.filter(is_superuser=True))):
-            notify(alice, 4)
-            notify(bob, 1)
-            with CaptureQueriesContext(connection) as captured:
-                assert objects.filter(chosen).update(read_at=timezone.now()) == 4
-                assert_exact(alice, bob, in_doubt=None)
-                assert objects.filter(chosen)._raw_delete("default") == 4
-            assert_exact(alice, bob, in_doubt=None)
-            table = connection.ops.quote_name(Notification._meta.db_table)
-            writes = [q["sql"] for q in captured if q["sql"].startswith(("UPDATE", "DELETE")) and table in q["sql"]]
-            assert len(writes) == 2
-            assert all("is_superuser" in sql for sql in writes)
-        # MySQL does not update rows by a subquery of their table, so Django lists their keys itself.
-        notify(alice, 4, read=1)
-        with mock.patch.object(connection.features, "update_can_self_select", False):
-            assert objects.filter(user__is_superuser=False).update(read_at=timezone.now()) == 4
-    assert_exact(alice, bob, in_doubt=None)
-
-
-def test_a_user_is_deleted_while_notified(alice, bob):
-    """The constraint lets either the notification or the deletion win."""
-    notify(bob)
-    key = alice.pk
-
-    def create(number: int) -> None:
-        with transaction.atomic():
-            if type(alice)._base_manager.select_for_update().filter(pk=key).exists():
-                objects.create(user_id=key, title="x")
-
-    def delete(number: int) -> None:
-        if number == 2:
-            type(alice)._base_manager.get(pk=key).delete()
-
-    race(create, delete)
-    assert rows(key) == 0
-    assert_heals(key, bob)
 
 
 def test_reads_while_others_write_and_flush(alice):

@@ -1,15 +1,11 @@
 """Whoever writes a stored total and is not the flusher puts everyone in doubt."""
 
-import json
-from io import StringIO
-
 import pytest
-from django.core.management import call_command
 from django.db import transaction
 
 from notifications_counter.counters import unread
 from notifications_counter.models import UserNotificationsCount
-from tests.support import assert_exact, notify, stored
+from tests.support import assert_exact, notify
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
@@ -32,24 +28,6 @@ def test_written_by_others(alice, write):
     write(alice)
     assert unread.count(alice) == 3
     assert_exact(alice, in_doubt=None)
-
-
-def test_loaded_from_a_fixture(alice, tmp_path):
-    notify(alice)
-    fields = {"unread_count": 7, "updated_at": "2026-01-01T00:00:00Z"}
-    path = tmp_path / "totals.json"
-    row = {"model": UserNotificationsCount._meta.label_lower, "pk": str(alice.pk), "fields": fields}
-    path.write_text(json.dumps([row]))
-    call_command("loaddata", path, stdout=StringIO())
-    assert stored(alice) == 7
-    assert unread.count(alice) == 3
-    assert_exact(alice, in_doubt=None)
-
-
-def test_created_in_bulk(alice, bob):
-    totals.bulk_create([UserNotificationsCount(pk=alice.pk, unread_count=7), UserNotificationsCount(pk=bob.pk)])
-    assert unread.counts([alice, bob]) == {alice.pk: 0, bob.pk: 0}
-    assert_exact(alice, bob, in_doubt=None)
 
 
 def test_a_rollback_leaves_no_doubt(alice):

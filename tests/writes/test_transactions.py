@@ -3,14 +3,13 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
 from itertools import product
 from typing import Any
 from uuid import UUID
 
 import pytest
 from django.contrib.auth import get_user_model
-from django.db import DatabaseError, Error, IntegrityError, ProgrammingError, connection, connections, transaction
+from django.db import DatabaseError, IntegrityError, connection, connections, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -20,23 +19,18 @@ from notifications_counter.internals import (
     ROW_COUNT,
     DeleteQuery,
     UpdateQuery,
-    as_manual_transaction,
     in_manual_transaction,
 )
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.writes import ledger
-from notifications_counter.writes.ledger import Ledger
-from notifications_counter.writes.transaction import TransactionLog
 from tests.support import (
     OtherConnection,
     assert_exact,
     assert_heals,
     assert_reads,
     begin_now,
-    doubted,
     notify,
     rows,
-    sent,
 )
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
@@ -68,18 +62,6 @@ def test_rollback(alice, bob):
     assert unread.counts([key, bob]) == {key: 3, bob.pk: 0}
     assert unread.recount([key, bob], dry_run=True).wrong == 0
     assert_exact(key, bob)
-
-
-def test_many_saves_of_many_users_in_one_transaction_begin_together_before_its_commit(make_user):
-    users = [make_user() for _ in range(20)]
-    with sent() as commands:
-        with transaction.atomic():
-            for user in users * 2:
-                with transaction.atomic():
-                    add(user)
-            assert commands == []
-        assert commands == ["announce", "confirm"]
-    assert_exact(*users)
 
 
 def test_whoever_has_changed_begins_before_a_statement_that_may_commit(alice):
@@ -115,31 +97,6 @@ def test_a_failed_statement_that_nobody_minds(alice, fail):
         transaction.set_rollback(False)  # which save() asks for
     assert unread.count(alice) == rows(alice) == (3 if connection.vendor == "postgresql" else 4)
     assert_exact(alice, in_doubt=None)
-
-
-def test_a_commit_that_somebody_else_has_put_on_the_connection(alice):
-    """As a tracer does before the connection is used: it is called once for each commit, after begin and before the
-    deltas."""
-    with sent() as commands, OtherConnection() as other:
-
-        def change() -> None:
-            connection = connections["default"]
-            assert "counter_ledger" not in vars(connection)
-            commit = connection._commit
-
-            def traced() -> None:
-                commands.append("COMMIT")
-                commit()
-
-            connection._commit = traced
-            for number in (1, 2):
-                with transaction.atomic():
-                    add(alice, number)
-
-        other.run(change)
-    assert commands == ["announce", "COMMIT", "confirm"] * 2
-    assert unread.count(alice) == 3
-    assert_exact(alice)
 
 
 # ----------------------------------------------------------------------------------------------------- savepoints
@@ -195,30 +152,6 @@ def test_savepoints_in_sql_that_is_no_str(alice, kind):
     assert_exact(alice, in_doubt=None)
 
 
-def test_composed_sql_that_cannot_be_adapted():
-    """The error is Django's, as without the app."""
-    if connection.vendor != "postgresql":
-        pytest.skip("Only psycopg takes such SQL.")
-    from django.db.backends.postgresql.psycopg_any import sql
-
-    with connection.cursor() as cursor, pytest.raises(ProgrammingError, match="adapt"):
-        cursor.execute(sql.SQL("SELECT {}").format(sql.Literal(object())))
-
-
-def test_error_of_the_database_inside_a_savepoint(alice):
-    one, *_ = notify(alice)
-    with transaction.atomic():
-        add(alice)
-        with suppress(IntegrityError), transaction.atomic():
-            add(alice)
-            Notification(pk=one.pk, user=alice, title="x").save(force_insert=True)
-        add(alice)
-        with suppress(DatabaseError), transaction.atomic():
-            objects.bulk_create([Notification(user=alice, title="x"), Notification(pk=one.pk, user=alice, title="x")])
-    assert unread.count(alice) == 5
-    assert_exact(alice, in_doubt=None)
-
-
 # ---------------------------------------------------------------------------------------------------------- hooks
 def test_save_inside_on_commit(alice, bob):
     """Before and after our own hook."""
@@ -253,28 +186,6 @@ def test_hook_of_somebody_else_that_raises_before_ours(alice):
         transaction.on_commit(fail)
         add(alice)
     assert unread.count(alice) == rows(alice) == 4
-    assert_exact(alice)
-
-
-def test_thousands_of_hooks(alice):
-    """A site may have one for each statement, and no statement looks at all of them."""
-
-    class Hooks(list[Any]):
-        looks = 0
-
-        def __iter__(self) -> Iterator[Any]:
-            Hooks.looks += 1
-            return super().__iter__()
-
-    called: list[int] = []
-    with transaction.atomic():
-        connection.run_on_commit = Hooks()
-        for number in range(100):
-            add(alice)
-            transaction.on_commit(partial(called.append, number))
-        assert isinstance(connection.run_on_commit, Hooks)
-        assert Hooks.looks <= 2
-    assert called == list(range(100))
     assert_exact(alice)
 
 
@@ -363,65 +274,6 @@ def test_a_flush_in_a_transaction_begun_by_sql(alice):
     assert_exact(alice)
 
 
-BEGIN_AND_END = {
-    "postgresql": [("BEGIN", "COMMIT"), ("BEGIN", "ROLLBACK"), ("START TRANSACTION", "END")],
-    "sqlite": [("BEGIN", "COMMIT"), ("BEGIN IMMEDIATE", "ROLLBACK"), ("SAVEPOINT x", "RELEASE x")],
-    "mysql": [
-        ("BEGIN", "COMMIT"),
-        ("START TRANSACTION", "ROLLBACK"),
-        ("SET autocommit = 0", "SET autocommit = 1"),
-        ("BEGIN", "ALTER TABLE notifications_counter_recountrequest COMMENT ''"),
-    ],
-}
-
-
-@pytest.mark.parametrize(("begin", "end"), BEGIN_AND_END[connection.vendor])
-def test_a_transaction_begun_by_sql_is_known_without_a_round_trip(begin, end, django_assert_num_queries):
-    def is_known() -> bool:
-        with django_assert_num_queries(0):
-            return in_manual_transaction(connection)
-
-    assert not is_known()
-    execute("SELECT 1")
-    assert not is_known()
-    with transaction.atomic():
-        assert not is_known()  # Django knows of it
-    RecountRequest.objects.create(counter="x", owner="1")
-    assert not is_known()
-    execute(begin)
-    assert is_known()
-    with suppress(Error):
-        execute("SELECT nonsense")
-    assert is_known()
-    execute("ROLLBACK" if connection.vendor == "postgresql" else end)
-    assert not is_known()
-    execute(begin)
-    with as_manual_transaction(connection):
-        assert not connection.get_autocommit()
-        with transaction.atomic(), suppress(ValueError), transaction.atomic():
-            RecountRequest.objects.create(counter="x", owner="2")
-            raise ValueError
-        RecountRequest.objects.create(counter="x", owner="3")
-    assert connection.get_autocommit()
-    assert is_known()
-    execute(end)
-    assert not is_known()
-    assert RecountRequest.objects.filter(owner__in=["2", "3"]).count() == (0 if end == "ROLLBACK" else 1)
-    RecountRequest.objects.all().delete()
-
-
-def test_a_connection_that_is_lost_in_a_transaction_begun_by_sql():
-    """The next one has its own mode."""
-    execute("BEGIN")
-    with as_manual_transaction(connection):
-        connection.close()
-        connection.settings_dict["AUTOCOMMIT"] = False
-        connection.ensure_connection()
-        connection.settings_dict["AUTOCOMMIT"] = True
-    assert not connection.get_autocommit()
-    connection.set_autocommit(True)
-
-
 @pytest.mark.skipif(connection.vendor != "mysql", reason="Elsewhere, a failed statement does not commit.")
 def test_an_error_that_ends_a_transaction_begun_by_sql(alice):
     """As a deadlock does. PyMySQL does not notice."""
@@ -448,24 +300,6 @@ def test_atomic_while_autocommit_is_off(alice):
     finally:
         transaction.set_autocommit(True)
     assert unread.count(alice) == 2
-    assert_heals(alice)
-
-
-def test_autocommit_switched_off_in_the_settings(alice):
-    """As for a request whose first statement connects."""
-    notify(alice)
-    connection.close()
-    connection.settings_dict["AUTOCOMMIT"] = False
-    try:
-        add(alice)
-        transaction.rollback()
-        connection.close()
-        assert unread.count(alice) == 3
-        add(alice)
-        transaction.commit()
-    finally:
-        connection.settings_dict["AUTOCOMMIT"] = True
-        connection.close()
     assert_heals(alice)
 
 
@@ -530,64 +364,7 @@ def test_statements_through_a_copy(alice, bob, outer):
     assert_exact(alice, bob, in_doubt=None)
 
 
-def test_a_transaction_of_a_copy(alice):
-    notify(alice)
-    copy = connection.copy()
-    copy.set_autocommit(False)
-    through(copy, mark(alice))
-    copy.rollback()
-    through(copy, mark(alice, title="0"))
-    copy.commit()
-    copy.close()
-    assert_heals(alice)
-    assert unread.count(alice) == 2
-
-
 # -------------------------------------------------------------------------------------- what others see of the app
-@pytest.mark.parametrize("ends", ["commit", "rollback", "savepoint", "interrupt"])
-def test_statements_have_a_wrapper_only_while_there_is_a_counted_change(alice, ends):
-    def theirs(execute: Any, *args: Any) -> Any:
-        return execute(*args)
-
-    assert connection.execute_wrappers == []
-    add(alice)
-    assert connection.execute_wrappers == []
-    with suppress(Undone, KeyboardInterrupt), connection.execute_wrapper(theirs), transaction.atomic():
-        assert get_user_model().objects.filter(pk=alice.pk).update(is_active=True) == 1
-        assert connection.execute_wrappers == [theirs]
-        with suppress(Undone), transaction.atomic():
-            add(alice)
-            ours, last = connection.execute_wrappers
-            assert last is theirs
-            if ends == "savepoint":
-                raise Undone
-        with connection.execute_wrapper(theirs):
-            add(alice)
-            assert connection.execute_wrappers == [ours, theirs, theirs]
-        if ends in ("rollback", "interrupt"):
-            raise Undone if ends == "rollback" else KeyboardInterrupt
-    assert connection.execute_wrappers == []
-    assert unread.count(alice) == {"commit": 3, "savepoint": 2}.get(ends, 1)
-    assert_exact(alice, in_doubt=None)
-
-
-def test_statements_that_might_commit_look_only_at_what_is_new(alice, monkeypatch):
-    """In a transaction of thousands of statements, each would else look at all before it."""
-    looks: list[str] = []
-    announce = TransactionLog._announce
-
-    def note(self: TransactionLog, owners: Any, *args: Any) -> Any:
-        looks.extend(owner_key for owner_keys in owners.values() for owner_key in owner_keys)
-        return announce(self, owners, *args)
-
-    monkeypatch.setattr(TransactionLog, "_announce", note)
-    with transaction.atomic():
-        for _ in range(50):
-            add(alice)
-            begin_now()
-            begin_now()
-    assert len(looks) == 1
-    assert_exact(alice)
 
 
 @pytest.mark.parametrize("early", [False, True], ids=["at the end", "before a statement that may commit"])
@@ -608,21 +385,6 @@ def test_a_transaction_that_is_not_committed_leaves_nothing_open(alice, how, ear
 
 
 NOBODY = {int: "0", str: "'nobody'", UUID: "'00000000000000000000000000000000'"}
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("autocommit", [True, False])
-def test_only_owners_whose_counts_change_are_in_doubt(healed, alice, bob, autocommit):
-    """Where the ledger cannot say by how much: without a transaction that it follows."""
-    transaction.set_autocommit(autocommit)
-    try:
-        Ledger.of("default")._collect({unread: {str(alice.pk): 0, str(bob.pk): 1}})
-        if not autocommit:
-            transaction.commit()
-    finally:
-        transaction.set_autocommit(True)
-    assert doubted() == [str(bob.pk)]
-    assert set(RecountRequest.objects.values_list("owner", flat=True)) <= {str(bob.pk)}
 
 
 @pytest.mark.parametrize("how", ["rolled back by SQL", "refused"])
