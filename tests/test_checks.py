@@ -22,10 +22,8 @@ from django.test.utils import isolate_apps, override_settings
 
 import servers
 from notifications_counter import checks
-from notifications_counter.buffer.client import client_of
 from notifications_counter.checks.servers import check_server
 from notifications_counter.declaration import declaration
-from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.models import BaseCount, Notification, UserNotificationsCount
 from tests.composite_owners.models import EXACT, Alert, AppCount, CourseNotification, Organization, Vote, VoteCount
 from tests.support import make_counter
@@ -116,16 +114,6 @@ def test_a_location_with_a_password_is_never_shown(url):
         assert SECRET not in str(found())
         with pytest.raises(SystemCheckError) as caught:
             call_command("flush_counters", "--check", skip_checks=False)
-        assert SECRET not in str(caught.value)
-
-
-@pytest.mark.parametrize("alias", [f"redis://:{SECRET}@h/1", cache(PASSWORD=SECRET)])
-def test_a_cache_in_place_of_its_name(alias):
-    with override_settings(NOTIFICATIONS_COUNTER={"CACHE_ALIAS": alias}):
-        assert found().keys() & {"E001", "E002"}
-        assert SECRET not in str(found())
-        with pytest.raises((ConfigurationError, TypeError)) as caught:
-            client_of(alias)
         assert SECRET not in str(caught.value)
 
 

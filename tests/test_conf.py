@@ -24,25 +24,6 @@ def test_options_follow_the_settings(settings):
     assert options.SHARDS == 4
 
 
-def test_a_thread_that_reads_an_entry_while_it_is_overridden_keeps_nothing_old():
-    during = override_settings(NOTIFICATIONS_COUNTER={"SHARDS": 3})
-
-    class Overridden(dict):
-        """The settings until an entry has been read, and not been remembered yet."""
-
-        def get(self, name, default):
-            found = super().get(name, default)
-            if name == "SHARDS":
-                during.enable()
-            return found
-
-    with override_settings(NOTIFICATIONS_COUNTER=Overridden(SHARDS=2)):
-        assert options.SHARDS == 2
-        assert options.SHARDS == 3
-        during.disable()
-    assert options.SHARDS == DEFAULT
-
-
 @pytest.mark.parametrize("name", ["SHARD", "_shards"])
 def test_there_are_no_other_options(name):
     with pytest.raises(AttributeError, match=name):

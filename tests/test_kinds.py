@@ -9,15 +9,14 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from notifications_counter.counters import all_counters, unread, unread_by_kind
+from notifications_counter.counters import all_counters, unread, unread_by_kind  # noqa: F401 - skipif() reads it
 from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.inbox.controller import NotificationController
-from notifications_counter.inbox.retention import prune
-from notifications_counter.models import Notification, UserKindNotificationsCount, UserNotificationsCount
+from notifications_counter.models import Notification, UserKindNotificationsCount
 from notifications_counter.models.fields import ExactCharField
 from tests.composite_owners.support import TEXTS, assert_stored
 from tests.composite_owners.test_histories import play, some
-from tests.support import assert_exact, sent
+from tests.support import assert_exact
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.keys]
 
@@ -35,17 +34,6 @@ def test_it_is_switched_off_at_first(alice):
     assert unread_by_kind not in all_counters()
     with pytest.raises(ConfigurationError, match="'unread_by_kind' is switched off. Add its name to .*'COUNTERS'"):
         by_kind(alice)
-
-
-def test_a_site_that_keeps_only_unread_pays_nothing(healed, alice):
-    send(alice, "sale")
-    unread.flush()
-    with sent() as commands:
-        assert Notification.objects.for_user(alice).mark_as_read() == 1
-    assert commands == ["announce", "confirm"]
-    unread.flush()
-    assert UserNotificationsCount.objects.exists()
-    assert not UserKindNotificationsCount.objects.exists()
 
 
 # ---------------------------------------------------------------------------------------------------------- changes
@@ -128,23 +116,6 @@ def test_any_history(make_user):
         unread_by_kind,
     )
     assert_exact(*users, in_doubt=None)
-
-
-@pytest.mark.usefixtures("with_kinds")
-def test_what_deletes(alice, bob):
-    send(alice, "sale", 3)
-    send(bob, "sale")
-    send(alice, "followed")
-    assert by_kind(alice) == {"sale": 3, "followed": 1}
-    Notification.objects.filter(kind="sale", user=alice).first().delete()
-    Notification.objects.filter(user=bob).update(created_at=timezone.now() - timezone.timedelta(days=9))
-    assert prune(timezone.timedelta(days=1)).deleted == 1
-    assert (by_kind(alice), by_kind(bob)) == ({"sale": 2, "followed": 1}, {})
-    assert_stored(unread_by_kind)
-    alice.delete()
-    assert_stored(unread_by_kind)
-    call_command("recount_counters", verbosity=0)
-    assert not UserKindNotificationsCount.objects.exists()
 
 
 # ---------------------------------------------------------------------------------------------------------- recounts

@@ -1,4 +1,3 @@
-import json
 import subprocess
 import sys
 from contextlib import suppress
@@ -6,13 +5,11 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.core.checks import run_checks
-from django.db import connection, connections
+from django.db import connection
 
 from notifications_counter import tasks, timeseries
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import Notification, UserNotificationsCount
-from notifications_counter.monitoring.status import read_status
 from notifications_counter.upkeep.places import OUTAGES
 from tests.docs.test_docs import page, python_blocks, section
 from tests.support import PATIENCE, OtherConnection, assert_exact, doubted, rows, session, stored, unheard, wait_until
@@ -77,23 +74,6 @@ def test_the_next_run_has_a_connection(few_healed, task):
         task()
     task()
     assert connection.is_usable()
-
-
-def test_an_entry_of_databases_may_be_empty(few_healed, monkeypatch):
-    """As DATABASES["default"] of a site whose router names other databases for everything."""
-    empty = {**connection.settings_dict, "ENGINE": "django.db.backends.dummy", "NAME": ""}
-    monkeypatch.setitem(connections.settings, "empty", empty)
-    try:
-        assert set(tasks.flush()) == set(tasks.recount()) == {counter.name for counter in all_counters()}
-        assert tasks.clean() == 0
-        assert not [each for each in read_status().counters.values() if each.error]
-        assert not [message for message in run_checks() if "empty" in message.msg]
-    finally:
-        del connections["empty"]
-
-
-def test_what_they_return_is_json(few_healed):
-    assert json.loads(json.dumps([tasks.flush(), tasks.recount(), tasks.clean()]))
 
 
 def test_overlapping_runs_do_no_harm(few_healed, make_user):

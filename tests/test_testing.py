@@ -71,17 +71,6 @@ def test_keys_in_another_cache(settings, redis_client):
         assert not list(logs.scan_iter(match=f"{{{prefix}:*"))
 
 
-@pytest.mark.django_db(transaction=True)
-def test_as_a_decorator(alice):
-    @isolated_counters()
-    def work() -> str:
-        Notification.objects.create(user=alice, title="x")
-        assert unread.count(alice) == 1
-        return options.KEY_PREFIX
-
-    assert work() != options.KEY_PREFIX
-
-
 @pytest.mark.once
 def test_as_a_decorator_of_an_async_function():
     @isolated_counters()
@@ -120,13 +109,6 @@ def test_without_redis(alice, unreachable_redis):
         assert unread.count(alice) == 1
         Notification.objects.for_user(alice).mark_as_read()
         assert unread.counts([alice]) == {alice.pk: 0}
-
-
-@pytest.mark.django_db
-def test_without_a_cluster(alice, unreachable_redis, settings):
-    options = {"CONNECTION_FACTORY": "notifications_counter.buffer.cluster.ClusterConnectionFactory"}
-    with override_settings(CACHES={"default": {**settings.CACHES["default"], "OPTIONS": options}}), isolated_counters():
-        assert unread.count(alice) == 0
 
 
 @pytest.mark.django_db

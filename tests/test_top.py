@@ -11,7 +11,7 @@ from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 from tests.composite_owners.counters import points, unread_by_app
 from tests.composite_owners.models import CourseNotification, Vote
-from tests.support import notify, sent
+from tests.support import notify
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -31,13 +31,6 @@ def test_the_largest(users):
     found = [(user.pk, number) for number, user in enumerate(users, start=1)][::-1]
     assert unread.top(3) == found[:3]
     assert unread.top(100) == async_to_sync(unread.atop)(100) == found
-
-
-def test_it_costs_a_statement_and_a_round_trip(users, django_assert_num_queries):
-    unread.counts(users)
-    with sent() as commands, django_assert_num_queries(1):
-        assert len(unread.top(3)) == 3
-    assert commands == ["MGET"]
 
 
 @pytest.mark.keys

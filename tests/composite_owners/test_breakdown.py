@@ -3,13 +3,11 @@
 import pytest
 from asgiref.sync import async_to_sync
 from django.db import connection, transaction
-from django.template import Context
 from django.test.utils import CaptureQueriesContext
 
 from notifications_counter.counters import unread
-from notifications_counter.inbox.templatetags.notifications_inbox import show_badge
 from notifications_counter.reader import Reader
-from tests.support import OtherConnection, sent
+from tests.support import OtherConnection
 
 from .counters import points, unread_by_app, votes
 from .models import CourseNotification, Vote
@@ -47,13 +45,6 @@ def test_texts_are_told_apart(alice, bob):
     assert unread_by_app.breakdown(bob) == {}
 
 
-def test_it_costs_one_statement():
-    vote()
-    with sent() as commands, CaptureQueriesContext(connection) as statements:
-        assert votes.breakdown(OWNER) == {5: 1}
-    assert (commands, len(statements)) == ([], 1)
-
-
 def test_rows_of_many_are_counted_together(alice, bob):
     vote(2)
     Vote.objects.create(shop=1, item=2, stars=4)
@@ -86,10 +77,3 @@ def test_what_is_no_owner_is_an_error(owner):
 def test_an_owner_of_one_column_has_nothing_below_it(alice):
     with pytest.raises(ValueError, match="have one column, user. Use count"):
         unread.breakdown(alice)
-
-
-def test_a_badge_without_one_of_its_columns_is_empty():
-    for owner in ((1, None, 5), [None, 1, 5]):
-        assert show_badge(Context(), counter="votes", owner=owner) == {}
-    vote(2)
-    assert show_badge(Context(), counter="votes", owner=[1, 1, 5])["count"] == "2"

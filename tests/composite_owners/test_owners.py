@@ -68,15 +68,6 @@ def test_a_number_that_its_column_cannot_hold_is_an_owner_without_rows():
     assert_stored(votes)
 
 
-def test_an_instance_of_another_model_is_no_owner(alice):
-    organization = Organization.objects.create()
-    assert alerts.count((organization, alice)) == alerts.count([str(organization.pk), alice.pk]) == 0
-    with pytest.raises(ValueError, match="counts for .*Organization, not for"):
-        alerts.count((alice, organization))
-    with pytest.raises(ValueError, match="app_name"):
-        unread_by_app.count((alice, alice))
-
-
 def test_a_row_without_one_of_its_owners_belongs_to_nobody(alice):
     Alert.objects.create(organization=None, recipient=alice)
     Alert.objects.bulk_create([Alert(organization=None, recipient=alice)])
@@ -114,20 +105,6 @@ def test_everyone_is_recounted_in_pages(monkeypatch):
     assert {tuple(difference.owner) for difference in found} == {
         *((shop, item, 1) for shop in (1, 2) for item in range(4)), (3, 2, 1), (3, 3, 1), (9, 1, 1)
     }  # fmt: skip
-    assert_stored(votes)
-
-
-def test_a_total_that_others_write_is_recounted():
-    vote(1, number=2)
-    vote(2)
-    votes.flush()
-    VoteCount.objects.filter(shop=1).update(vote_count=5)
-    VoteCount.objects.get(shop=2).delete()
-    VoteCount.objects.create(shop=3, item=3, stars=3, vote_count=9)
-    votes.heal()
-    assert_stored(votes)
-    VoteCount.objects.filter(shop=1).update(shop=8)
-    votes.heal()
     assert_stored(votes)
 
 

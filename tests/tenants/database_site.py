@@ -1,22 +1,19 @@
 """A database for each tenant. Run by ``test_tenants.py``, because it needs settings of its own."""
 
 import re
-import sqlite3
-from contextlib import closing
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connections
 from django.template import RequestContext, Template
-from django.test import Client, RequestFactory
-from django.urls import reverse
+from django.test import RequestFactory
 
 from notifications_counter import tasks
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 from notifications_counter.monitoring import dashboard
-from tests.support import doubted, messages, status_of
+from tests.support import doubted
 
 from .common import NAMES, User, at, notify, tenants, users  # noqa: F401
 
@@ -50,42 +47,11 @@ def test_a_database_that_is_out_of_reach_keeps_no_other_waiting(work: Any, monke
     assert left == {"default": 0, "blue": 1, "green": 0}
 
 
-@pytest.mark.skipif(connections["blue"].vendor != "sqlite", reason="locks a file")
-def test_a_database_that_is_busy_is_not_left_out(monkeypatch: Any) -> None:
-    call_command("flush_counters", verbosity=0)
-    blue = connections["blue"]
-    blue.close()
-    with monkeypatch.context() as patch, closing(sqlite3.connect(blue.settings_dict["NAME"])) as other:
-        patch.setitem(blue.settings_dict["OPTIONS"], "timeout", 0)
-        blue.ensure_connection()
-        other.execute("BEGIN EXCLUSIVE")
-        report = status_of(unread)
-        assert [counter.name for counter in report.counters.values() if counter.error] == ["unread (blue)"]
-        with pytest.raises(CommandError, match="locked"):
-            call_command("flush_counters", database="blue")
-    blue.close()
-
-
 def test_the_dashboard_shows_the_database_of_its_users() -> None:
     for name in NAMES:
         with at(name):
             assert dashboard.page("", "unread (green)")["counter"] == "unread"
             assert {local.place.alias for local in dashboard.visible()} == {name}
-
-
-@pytest.mark.parametrize("button", ["flush", "recount"])
-def test_buttons_work_where_requests_are_transactions_of_one_database(monkeypatch: Any, button: str) -> None:
-    call_command("flush_counters", verbosity=0)
-    monkeypatch.setitem(connections["blue"].settings_dict, "ATOMIC_REQUESTS", True)
-    with at("blue"):
-        client = Client()
-        client.force_login(User.objects.create_superuser(username="admin"))
-        url = reverse("admin:notifications_counter_dashboard_changelist")
-        [message] = messages(client.post(url, {button: "", "counter": "unread"}, follow=True))
-    assert message in (
-        "Counter unread: 0 owners were flushed.",
-        "Counter unread: 0 owners were compared with the rows, 0 wrong.",
-    )
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import redis
 import servers
 from notifications_counter.buffer.client import client_of
 from notifications_counter.timeseries import (
-    PAGE,
     TimeSeries,
     clean_counters,
     get_counter,
@@ -37,17 +36,6 @@ def test_cleaning_keeps_exactly_the_newest_samples():
     assert series.clean_counters(now=newest + 60).slices == 1
 
 
-def test_each_precision_keeps_its_own_samples():
-    for second in range(0, 1300, 5):
-        update_counter("hits", now=LONG_AGO + second)
-    last = LONG_AGO + 1295
-    clean_counters(now=last)
-    series = TimeSeries()
-    assert slices(series, "hits", 1) == list(range(last - 115, last + 1, 5))
-    assert slices(series, "hits", 5) == list(range(last - 5 * 119, last + 1, 5))
-    assert len(slices(series, "hits", 60)) == 22
-
-
 def test_an_emptied_counter_is_no_longer_known():
     update_counter("old", now=LONG_AGO)
     update_counter("new")
@@ -73,17 +61,6 @@ def test_a_precision_that_left_the_settings_is_cleaned():
     update_counter("hits")
     assert clean_counters().gone == 1
     assert "7:hits" not in known(TimeSeries())
-
-
-def test_many_pages_and_few_round_trips():
-    series = TimeSeries(precisions=[60, 300])
-    for now in (LONG_AGO, redis_clock()):
-        series.update_counters({f"n{n}": 1 for n in range(2 * PAGE + 1)}, now=now)
-    asked = []
-    result = series.clean_counters(stopped=lambda: asked.append(1))
-    assert (result.counters, result.slices, result.gone) == (4 * PAGE + 2, 4 * PAGE + 2, 0)
-    assert len(asked) == 2 * 4  # three pages of each precision, and the one that is empty
-    assert series.clean_counters(stopped=lambda: True).counters == 0
 
 
 def test_a_page_ends_early_when_its_counters_are_long():
@@ -207,15 +184,6 @@ def test_updates_make_forget_what_has_gone():
     assert known(busy) == {"1:busy"}
 
 
-def test_known_stays_small_when_every_name_is_new():
-    series = TimeSeries(precisions=[60])
-    redis = series._client.redis
-    for n in range(500):
-        series.update_counter(f"n{n}")
-        redis.delete(f"{series.base}:60:n{n}")
-    assert len(known(series)) < 50
-
-
 @pytest.mark.parametrize("step", [1, -1])
 def test_a_counter_stays_small_when_nobody_cleans(step):
     """Also one whose past is counted later, from either end."""
@@ -225,14 +193,6 @@ def test_a_counter_stays_small_when_nobody_cleans(step):
         series.update_counter("hits", now=time)
         assert len(slices(series, "hits", 1)) <= 10
     assert series.get_counter("hits", 1) == [(time, 1) for time in sorted(times)[-5:]]
-
-
-def test_slices_of_the_future_take_none_from_the_present():
-    series = TimeSeries(precisions=[MONTH], samples=3)
-    month = redis_clock() // MONTH * MONTH
-    for ahead in range(-2, 20):
-        series.update_counter("hits", now=month + ahead * MONTH)
-    assert series.get_counter("hits", MONTH) == [(month + ahead * MONTH, 1) for ahead in range(-2, 20)]
 
 
 # ----------------------------------------------------------------------------------------------------------- cluster

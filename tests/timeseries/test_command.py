@@ -10,7 +10,7 @@ from django.test import override_settings
 import servers
 from notifications_counter.management.commands.clean_counters import Command
 from notifications_counter.management.console import Stop
-from notifications_counter.timeseries import PAGE, TimeSeries, get_counter, update_counter, update_counters
+from notifications_counter.timeseries import TimeSeries, update_counter, update_counters
 from tests.support import PATIENCE, redis_out_of_reach, wait_until
 
 from .support import LONG_AGO, known
@@ -48,11 +48,6 @@ def test_it_says_what_it_did():
     assert run().startswith("Looked at 14 counters, removed 8 slices and 7 empty counters, 0.")
     assert run() == "Nothing to clean in 7 counters.\n"
     assert run(verbosity=0) == ""
-
-
-def test_it_says_how_far_it_has_come():
-    update_counters({f"n{n}": 1 for n in range(PAGE)})
-    assert f"time-sliced counters cleaned: {2 * PAGE:,} of {7 * PAGE:,}\n" in run(verbosity=2)
 
 
 def test_redis_out_of_reach():
@@ -121,10 +116,3 @@ def test_a_signal_ends_a_pass_between_two_pages():
     call_command("clean_counters", stdout=out, verbosity=2)
     assert out.getvalue().splitlines()[-1].startswith("Looked at 50 counters, removed 50 slices and 50 empty counters")
     assert len(known(TimeSeries())) == 300
-
-
-def test_the_newest_are_left_as_they_are():
-    update_counter("hits", 3)
-    shown = {precision: get_counter("hits", precision) for precision in (3600, 18000, 86400)}
-    run()
-    assert {precision: get_counter("hits", precision) for precision in shown} == shown
