@@ -13,6 +13,7 @@ from typing import Any
 from notifications_counter.conf import options
 from tests.faults.history import Call, History, Numbers
 
+from .proxy import DELAY
 from .truth import Changes
 
 
@@ -51,8 +52,9 @@ class Write:
 
     @property
     def due(self) -> float:
-        """When its users are recounted if it is broken: Redis counts whole seconds."""
-        return max(self.start + options.HEAL_AFTER, 2 * self.end - self.start) + 1
+        """When its intent is grounded, if it is broken or was announced too late: Redis counts whole seconds, and a
+        proxy may pass the announcement on after the call."""
+        return max(self.start + options.HEAL_AFTER, 2 * self.end - self.start) + 1 + DELAY[1]
 
 
 @dataclass

@@ -179,7 +179,7 @@ class Round:
         """What is wrong once the app has had all the time that it may take."""
         notes = Notes.of(tormentor.site.directory, tormentor.died)
         history = notes.history(base, truth.take(), tormentor.losses)
-        due = [0.0, *(write.due for write in notes.writes if write.broken)]
+        due = [0.0, *(write.due for write in notes.writes if write.broken or write.lags)]
         self.heal(max(due))
         wrong = [difference for _ in each() for difference in self.differences(history.sums())]
         wrong += history.impossible()
