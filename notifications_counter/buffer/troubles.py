@@ -11,7 +11,7 @@ from . import keys
 from .calls import Call, script
 from .types import decode
 
-REASON = 200
+REASON = 300
 """The most characters of a reason that are noted."""
 
 NOTE_SECONDS = 10
