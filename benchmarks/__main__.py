@@ -1,6 +1,6 @@
 """python -m benchmarks [--quick] [--write] [--only TEXT]: the cost of counting, compared with its alternatives.
 
-Starts its own servers, measures, and prints docs/benchmarks.md and its appendix with the results. Exit code 1 if a
+Starts its own servers, measures, and prints docs/benchmarks.md with the results. Exit code 1 if a
 benchmark failed; the results of the others are still printed.
 """
 
@@ -22,7 +22,7 @@ from .bench import Report, Stage, machine, servers_for, table
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PLOTS = DOCS / "benchmarks"
-PAGES = (DOCS / "benchmarks.md", PLOTS / "figures.md")
+PAGE = DOCS / "benchmarks.md"
 BLOCK = re.compile(r"(<!-- measured: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 EVERYWHERE = "databases"
 """The question that each stage answers."""
@@ -39,28 +39,28 @@ MODULES = {
     "live": ["streams"],
 }
 QUESTIONS = {name.replace("_", "-"): (module, name) for module, names in MODULES.items() for name in names}
-"""The module and function of each block of the pages."""
+"""The module and function of each block of the page."""
 
-COLLECTED = ("short", "machine")
-"""Blocks with the results of all stages."""
+COLLECTED = ("machine",)
+"""Blocks about all stages."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rounds and users, noisier figures")
     parser.add_argument("--only", default="", metavar="TEXT", help="only blocks whose name contains this")
-    parser.add_argument("--write", action="store_true", help="write the pages and their plots; with --only, its blocks")
+    parser.add_argument("--write", action="store_true", help="write the page and its plots; with --only, its blocks")
     arguments = parser.parse_args()
     found = collect(arguments.quick, arguments.only)
     blocks = found.blocks
     if arguments.only:
         blocks = {name: text for name, text in blocks.items() if name not in COLLECTED}
         print(*(f"\n{name}\n\n{text}" for name, text in blocks.items()), sep="\n")
-    pages = {page: fill(page.read_text(), blocks, bool(arguments.only)) for page in PAGES}
+    page = fill(PAGE.read_text(), blocks, bool(arguments.only))
     if not arguments.only:
-        print(*pages.values(), sep="\n")
+        print(page)
     if arguments.write:
-        for path, text in [*pages.items(), *((PLOTS / name, text) for name, text in found.files.items())]:
+        for path, text in [(PAGE, page), *((PLOTS / name, text) for name, text in found.files.items())]:
             path.write_text(text)
     for line in found.failed:
         print(f"FAILED {line}", flush=True)
@@ -126,10 +126,6 @@ def run(stage: Stage, quick: bool, only: str) -> Report:
                 traceback.print_exc()
                 report.failed.append(f"{name}: {type(error).__name__}: {error}")
             print(f"{name}: {perf_counter() - started:.0f} s", flush=True)
-        if report.short:
-            from .rivals import IN_SHORT
-
-            report.blocks["short"] = report.answer(IN_SHORT)
     return report
 
 

@@ -225,17 +225,11 @@ def say(text: str) -> None:
 class Report:
     """The results of a stage."""
 
-    blocks: dict[str, str] = field(default_factory=dict)  # of the pages
+    blocks: dict[str, str] = field(default_factory=dict)  # of the page
     files: dict[str, str] = field(default_factory=dict)  # plots
-    short: dict[str, Race] = field(default_factory=dict)  # with which the page begins
     lines: dict[str, dict[str, str]] = field(default_factory=dict)  # for the tables of all stages; by contestant
     failed: list[str] = field(default_factory=list)
     versions: str = ""
-
-    def answer(self, names: Sequence[str]) -> str:
-        """Return a table of the races at the top of the page against these contestants, a race in each line."""
-        lines = [[what, race.cell(OURS), *map(race.ratio, names)] for what, race in self.short.items()]
-        return table(["", OURS, *names], lines)
 
 
 def matrix(races: Mapping[Any, Race], heading: str = "", show: Callable[[Any], str] = str) -> str:

@@ -61,7 +61,6 @@ def badge(report: Report, quick: bool) -> str:
         times = (100 if quick else 200) if each <= 10 else 50
         does = {name: calls(do, cycle([user]), times) for name, do in work.items()}
         races[each] = race(does, rounds=5 if quick else 25, units=times, about=f"badge, {size(each)} unread")
-    report.short |= {f"a badge of {size(each)} unread rows": races[each] for each in (10, sizes[-1])}
     series = {name: {each: races[each].median(name) for each in sizes} for name in races[0].rounds}
     report.files["badge.svg"] = plots.lines("Time to read one badge", "unread rows of the user", series)
     del races[0]  # only in the plot

@@ -356,10 +356,6 @@ def fill(number: int, each: int, rivals: Sequence[Rival]) -> Sequence[Rival]:
     return rivals
 
 
-IN_SHORT = (CountStar.name, f"{CountStar.name}, cursor", CounterRow.name, RowSql.name, Trigger.name)
-"""The rivals at the top of the page."""
-
-
 def agree(rivals: Sequence[Rival], number: int) -> None:
     """Check that no rival was fast by being wrong: each returns COUNT(*) of its own rows for fifty of ``number``
     users."""

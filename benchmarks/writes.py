@@ -26,7 +26,7 @@ def create(report: Report, quick: bool) -> str:
     work = {rival.name: rival.create for rival in some}
     work[f"{LIMIT}a bare `ZINCRBY`"] = lambda user: redis.zincrby("bare", 1, str(user))
     does = {name: calls(do, cycle(range(1, them + 1)), times) for name, do in work.items()}
-    report.short["one notification"] = found = race(does, rounds=5 if quick else 25, units=times, about="create()")
+    found = race(does, rounds=5 if quick else 25, units=times, about="create()")
     agree(some, them)
     return matrix({"": found})
 
@@ -53,7 +53,6 @@ def fan_out(report: Report, quick: bool) -> str:
             about=f"fan-out to {size(number)} users",
         )
         agree(some, number)
-    report.short[f"one for each of {size(sizes[-1])} users, a user"] = races[sizes[-1]]
     return matrix(races, "for each user, users:", size)
 
 
@@ -70,7 +69,6 @@ def mark_all(report: Report, quick: bool) -> str:
     does = {rival.name: partial(rival.mark_all, 1) for rival in some}
     found = race(does, rounds=3 if quick else 6, prepare=again, about=f"mark {size(each)} as read")
     agree(some, 1)
-    report.short[f"marking {size(each)} as read"] = found
     return matrix({each: found}, "unread rows:", size)
 
 
@@ -81,7 +79,6 @@ def hot_user(report: Report, quick: bool) -> str:
     about = "16 writers, one user"
     half, tail = at_once(16, work, rounds=3 if quick else 6, calls=10 if quick else 40, about=about)
     agree(some, 1)
-    report.short |= {"16 writers at one user, p50 of a writer": half, "16 writers at one user, p99 of a writer": tail}
     return matrix({"p50 of a writer": half, "p99 of a writer": tail})
 
 

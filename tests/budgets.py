@@ -23,7 +23,6 @@ from django.test import RequestFactory
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from benchmarks.bench import table
 from notifications_counter.buffer.calls import Call
 from notifications_counter.buffer.client import Client
 from notifications_counter.counters import unread
@@ -377,12 +376,3 @@ OPERATIONS = [
     Operation("`count_types()`", lambda: events().count_types, 2, 0),
     Operation("`trim_events()`", lambda: partial(events().trim_events, max_length=5), 1, 0),
 ]
-
-
-def operations_table() -> str:
-    """Return the costs of requests on PostgreSQL with integer keys, for the page."""
-    names: dict[tuple[int, int], list[str]] = {}
-    for operation in REQUESTS:
-        names.setdefault((operation.trips, operation.statements), []).append(operation.name)
-    lines = ([*map(str, cost), "; ".join(names[cost])] for cost in sorted(names))
-    return table(["round trips", "statements", "operations"], lines)

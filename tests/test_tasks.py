@@ -133,7 +133,7 @@ def test_a_worker_of_django_tasks(few_healed, alice, child_environment, worker):
     code = "import django\ndjango.setup()\n"
     code += "from django.core.management import call_command\n"
     code += "call_command('migrate', 'django_tasks_database', verbosity=0)\n"
-    code += python_blocks(section(page("howto/run-the-flusher.md"), "Django's tasks"))[0]
+    code += python_blocks(section(page("howto/in-production.md"), "Django's tasks"))[0]
     notify(alice)
     subprocess.run([sys.executable, "-c", code], env={**child_environment, **environment}, check=True)
     assert stored(alice) == 0

@@ -1,4 +1,4 @@
-"""A site with Celery, whose settings are those of docs/howto/run-the-flusher.md, but tasks run every second, and none
+"""A site with Celery, whose settings are those of docs/howto/in-production.md, but tasks run every second, and none
 expires, however busy the machine is."""
 
 import os
@@ -11,7 +11,7 @@ django.setup()  # for what we import from
 from tests.docs.test_docs import page, python_blocks, section  # noqa: E402
 
 settings: dict = {}
-exec(python_blocks(section(page("howto/run-the-flusher.md"), "Celery"))[0], settings)
+exec(python_blocks(section(page("howto/in-production.md"), "Celery"))[0], settings)
 
 app = Celery("site", broker=os.environ["TEST_REDIS_URL"], set_as_current=True)
 app.conf.imports = settings["CELERY_IMPORTS"]

@@ -20,22 +20,20 @@ from tests.support import entries
 pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 RECIPES = {  # by page: the app of each section
-    "several-columns.md": {"For each organization": "alerts", "For each conversation": "chat"},
     "recipes.md": {
-        "Likes of a post": "posts",
-        "Followers and followed": "follows",
         "Comments on anything": "comments",
         "This week, by day": "workouts",
-        "Storage used": "files",
+        "For each organization": "alerts",
+        "For each conversation": "chat",
     },
 }
 OF_SITES = {"quickstart.md", "count-any-model.md", "test-your-site.md", *RECIPES}  # below
-OF_PACKAGES = {  # which have tests of their own, but for Celery with a model of devices
+OF_PACKAGES = {  # which have tests of their own
     "from-notifications-hq.md",
     "lists.md",
-    "push-the-number.md",
+    "live-updates.md",
     "rest-frameworks.md",
-    "run-the-flusher.md",
+    "in-production.md",
     "tenants.md",
 }
 WITH_PYTHON = [p for p in PAGES if python_blocks(p.read_text()) and p.name not in OF_SITES | OF_PACKAGES]

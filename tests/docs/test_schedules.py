@@ -1,4 +1,4 @@
-"""What docs/howto/run-the-flusher.md writes into files is understood by those who read them."""
+"""What docs/howto/in-production.md writes into files is understood by those who read them."""
 
 import re
 import shlex
@@ -23,7 +23,7 @@ CALLS = [
 
 
 def test_there_are_calls() -> None:
-    assert {path.name for path, _ in CALLS} >= {"run-the-flusher.md", "retention.md", "commands.md"}
+    assert {path.name for path, _ in CALLS} >= {"in-production.md", "commands.md"}
 
 
 @pytest.mark.parametrize(("path", "line"), CALLS, ids=lambda value: value.name if isinstance(value, Path) else value)
@@ -33,11 +33,12 @@ def test_commands_have_the_options_that_they_are_called_with(path: Path, line: s
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="missing: systemd-analyze")
-def test_the_unit_of_systemd(tmp_path: Path) -> None:
-    (code,) = [code for language, code in FENCE.findall(page("howto/run-the-flusher.md")) if language == "ini"]
-    name = "flush-counters.service"
-    assert f"/etc/systemd/system/{name}" in page("howto/run-the-flusher.md")
-    here = code.replace("/srv/mysite/venv/bin/python", sys.executable).replace("/srv/mysite", str(ROOT))
-    (tmp_path / name).write_text(here)
-    done = subprocess.run(["systemd-analyze", "verify", str(tmp_path / name)], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+def test_the_units_of_systemd(tmp_path: Path) -> None:
+    text = page("howto/in-production.md")
+    names = re.findall(r"/etc/systemd/system/(\S+\.service)`", text)
+    codes = [code for language, code in FENCE.findall(text) if language == "ini"]
+    for name, code in zip(names, codes, strict=True):
+        here = code.replace("/srv/mysite/venv/bin/python", sys.executable).replace("/srv/mysite", str(ROOT))
+        (tmp_path / name).write_text(here)
+        done = subprocess.run(["systemd-analyze", "verify", str(tmp_path / name)], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
