@@ -1,6 +1,7 @@
 """python -m benchmarks [--quick] [--write] [--only TEXT]: the cost of counting, compared with its alternatives.
 
-Starts its own servers, measures, and prints docs/benchmarks.md with the results. Exit code 1 if a
+Starts its own servers, measures, and prints docs/benchmarks.md with the results, and the others below.
+Exit code 1 if a
 benchmark failed; the results of the others are still printed.
 """
 
@@ -39,7 +40,7 @@ MODULES = {
     "live": ["streams"],
 }
 QUESTIONS = {name.replace("_", "-"): (module, name) for module, names in MODULES.items() for name in names}
-"""The module and function of each block of the page."""
+"""The module and function of each block."""
 
 COLLECTED = ("machine",)
 """Blocks about all stages."""
@@ -59,6 +60,8 @@ def main() -> int:
     page = fill(PAGE.read_text(), blocks, bool(arguments.only))
     if not arguments.only:
         print(page)
+        shown = {name for _, name, _, _ in BLOCK.findall(page)}
+        print(*(f"\n{name}\n\n{text}" for name, text in blocks.items() if name not in shown), sep="\n")
     if arguments.write:
         for path, text in [(PAGE, page), *((PLOTS / name, text) for name, text in found.files.items())]:
             path.write_text(text)

@@ -22,7 +22,6 @@ pytestmark = [pytest.mark.once, pytest.mark.slow]
 RECIPES = {  # by page: the app of each section
     "recipes.md": {
         "Comments on anything": "comments",
-        "This week, by day": "workouts",
         "For each organization": "alerts",
         "For each conversation": "chat",
     },

@@ -72,20 +72,6 @@ def test_a_column_in_the_admin(users, admin_client, monkeypatch):
     assert sorted(re.findall(r'<td class="field-unread">(\d)</td>', shown)) == ["0", "0", "1", "2", "3"]
 
 
-def test_a_serializer(users, rf):
-    pytest.importorskip("rest_framework")
-    viewset = run("Django REST framework")["UserViewSet"]
-    viewset.pagination_class.default_limit = 100
-    try:
-        with sent() as commands:
-            listed = viewset.as_view({"get": "list"})(rf.get("/")).data["results"]
-        assert commands == ["MGET"]
-        assert {row["pk"]: row["unread"] for row in listed} == {user.pk: n for n, user in enumerate(users)}
-        assert viewset.as_view({"get": "retrieve"})(rf.get("/"), pk=users[3].pk).data["unread"] == 3
-    finally:
-        viewset.pagination_class.default_limit = None
-
-
 def test_a_leaderboard(users):
     leaders = run("A leaderboard")["leaders"]
     assert leaders(2) == [(users[3], 3), (users[2], 2)]

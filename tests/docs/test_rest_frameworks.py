@@ -13,7 +13,7 @@ from tests.support import assert_exact, notify
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
-FRAMEWORKS = {"Django REST framework": "rest_framework", "django-ninja": "ninja"}
+FRAMEWORKS = {"Django REST framework": "rest_framework"}
 
 
 @pytest.fixture(params=FRAMEWORKS)
