@@ -1,8 +1,7 @@
 """python -m benchmarks [--quick] [--write] [--only TEXT]: the cost of counting, compared with its alternatives.
 
 Starts its own servers, measures, and prints docs/benchmarks.md with the results, and the others below.
-Exit code 1 if a
-benchmark failed; the results of the others are still printed.
+Exit code 1 if a benchmark failed; the results of the others are still printed.
 """
 
 from __future__ import annotations
