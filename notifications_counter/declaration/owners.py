@@ -114,10 +114,9 @@ class Owners:
 
     def encoded(self, keys: Sequence[Any]) -> tuple[Sequence[Any], list[bytes]]:
         """Return primary keys, and their owner keys, encoded for Redis. Integers are encoded all at once, which is
-        faster, and sorted, so that keys of the same length are neighbours: see ``Get``."""
+        faster."""
         if keys and self.has_integer_keys:
-            keys = sorted(keys)
-            return keys, str(keys)[1:-1].encode().split(b", ")
+            return keys, str(list(keys))[1:-1].encode().split(b", ")
         return keys, as_bytes(keys)
 
     def key_of(self, values: Iterable[Any]) -> Any:
