@@ -15,6 +15,7 @@ from django.db.models.functions import Coalesce, Mod
 from tests.statements.counters import COUNTERS
 from tests.statements.models import Agent, Ticket, UncountedTicket
 from tests.statements.support import assert_stored, heal, named
+from tests.support import entries
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -262,4 +263,5 @@ def test_random_statements_do_the_same_as_without_counters(what, agents):
                 if "write" in what:  # nobody counts what triggers write
                     for counter in COUNTERS:
                         counter.recount()
-                assert_stored([agent.pk for agent in agents])
+                with entries(MAX_TRANSACTION_AGE=0):  # a statement that failed may be under way, as far as is known
+                    assert_stored([agent.pk for agent in agents])
