@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from django.db import Error
@@ -80,8 +80,8 @@ def in_manual_transaction(connection: Any) -> bool:
     """Return whether autocommit was switched off, by hand or in DATABASES, or raw SQL has begun a transaction. Then
     there is no hook at the commit, not even in ``atomic()``.
 
-    The driver knows without asking the server, except mysqlclient, which doesn't know. PyMySQL doesn't until the next
-    statement if an error has ended the transaction.
+    The driver knows without asking the server, except mysqlclient, which doesn't know. PyMySQL has to ask after an
+    error, which may have ended the transaction.
     """
     if connection.in_atomic_block:
         return not connection.commit_on_exit
@@ -94,8 +94,14 @@ def in_manual_transaction(connection: Any) -> bool:
         return not driver.autocommit or connected.transaction_status in (IN_TRANSACTION, IN_ERROR)
     if connection.vendor == "sqlite":
         return driver.in_transaction
-    if connection.vendor == "mysql":  # SERVER_STATUS_AUTOCOMMIT without SERVER_STATUS_IN_TRANS, in PyMySQL
-        return getattr(driver, "server_status", 2) & 3 != 2
+    if connection.vendor == "mysql":
+        idle, mask = 2, 3  # SERVER_STATUS_AUTOCOMMIT without SERVER_STATUS_IN_TRANS, in PyMySQL
+        if getattr(driver, "server_status", idle) & mask == idle:
+            return False
+        if connection.errors_occurred:
+            with suppress(driver.Error):  # the next statement will raise it
+                driver.ping(reconnect=False)
+        return driver.server_status & mask != idle
     return False
 
 

@@ -157,7 +157,7 @@ def test_writes_to_another_redis(use, settings, healed, alice, is_flushed):
 
 
 def test_everyone_is_doubted_in_the_shards_that_can_be_reached(healed, make_user):
-    users = [make_user() for _ in range(6)]
+    users = [make_user() for _ in range(20)]
     with entries(SHARDS=2):
         for user in users:
             notify(user, 1)
