@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.db import DatabaseError
-from django.template.defaultfilters import date as date_format
-from django.template.defaultfilters import floatformat
+from django.template.defaultfilters import date, floatformat
 from django.utils import timezone
 from django.utils.translation import pgettext
 
@@ -56,7 +55,7 @@ def duration(seconds: float) -> str:
 
 def moment(timestamp: float, style: str = "DATETIME_FORMAT") -> str:
     """Return a date and time."""
-    return date_format(datetime.fromtimestamp(timestamp, timezone.get_current_timezone()), style)
+    return date(datetime.fromtimestamp(timestamp, timezone.get_current_timezone()), style)
 
 
 def explain(error: BaseException, where: str = "") -> str:
