@@ -94,7 +94,7 @@ def test_the_services(host: Host) -> None:
             process = stack.enter_context(host.start(service))
             stack.callback(process.terminate)
         wait_until(lambda: host.manage("flush_counters", "--check") == 0)
-        assert "notifications_counter" in wait_until(lambda: answer(f"http://{servers.HOST}:{host.port}/login/"))
+        assert "Log in" in wait_until(lambda: answer(f"http://{servers.HOST}:{host.port}/login/"))
     host.environment["DEMO_POSTGRESQL_PORT"] = str(servers.free_port())
     assert host.start("migrate").wait() != 0  # an error is not hidden
 
