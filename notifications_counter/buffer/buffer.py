@@ -212,17 +212,13 @@ class Buffer:
         """Return the state of the shard at one moment."""
         return Status.of({decode(name): value for name, value in pairs(self.run("status"))})
 
-    def info(self) -> dict[str, Any]:
-        """Return INFO of the server that holds the shard; empty if the server refuses it."""
-        return self.client.info(self.keys.state)
-
     def server(self) -> str:
         """Return the name of the server that holds the shard. It changes with each restart and failover, even after a
         failover and back. NAMELESS if the server does not report it.
 
         Scripts do not ask for it, because not every server lets them call INFO.
         """
-        info = self.info()
+        info = self.client.info(self.keys.state)
         return " ".join(info[name] for name in IDENTITY if info.get(name)) or NAMELESS
 
     def begin_generation(self, generation: str, server: str) -> None:

@@ -83,6 +83,11 @@ class Call(NamedTuple):
         return tuple(map(str, command[3 : 3 + int(command[2])] if self.script else command[1:2]))
 
     @property
+    def args(self) -> tuple[Argument, ...]:
+        """The arguments of a script, without its keys."""
+        return self.command[3 + int(self.command[2]) :]
+
+    @property
     def by_source(self) -> Call:
         """The same call for a server that does not know the script."""
         assert self.script

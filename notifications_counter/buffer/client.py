@@ -22,7 +22,7 @@ from redis.exceptions import NoScriptError, ResponseError
 from ..conf import shown
 from ..exceptions import BufferUnavailable, ConfigurationError
 from .breaker import Breaker
-from .calls import Argument, Call, Script
+from .calls import OWNERS_PER_CALL, Argument, Call, Script
 from .connection import FAILURES, Connection
 from .keys import is_of_shard
 from .location import HOW_TO_WRITE, parse, urls_of
@@ -93,7 +93,7 @@ class Client:
         self.alias = alias
         self.breaker = Breaker(alias)
         self.troubles = TroubleLog(self)
-        self._refused_doubt: Call | None = None
+        self._missed: dict[tuple[str, ...], Call] = {}  # doubts that Redis has not taken, by the keys of their shard
         self._ran: set[Script | None] = set()  # scripts that the server knows, unless it has forgotten them since
         self._thread = threading.local()
         self._held: WeakSet[Connection] = WeakSet()  # of all threads
@@ -113,14 +113,18 @@ class Client:
         try:
             if self.breaker.down_since is not None and not urgent:
                 self._try_again(calls[0])
-            outcomes = self._send(calls, wait)
+            return self._send(calls, wait)
         except BufferUnavailable as error:
-            return [error] * len(calls)
+            unavailable = error
         except EXHAUSTED as error:
-            return [self.breaker.refuse("a connection", error)] * len(calls)
+            unavailable = self.breaker.refuse("a connection", error)
+            if any(call.name == "doubt" for call in calls):
+                self.breaker.trip(error)
         except FAILURES as error:
-            return [self.breaker.trip(error)] * len(calls)
-        return outcomes
+            unavailable = self.breaker.trip(error)
+        for call in calls:
+            self._note_missed(call)
+        return [unavailable] * len(calls)
 
     def ask_each(self, calls: Sequence[Call]) -> list[Any]:
         """Send calls in one go, and return their replies. BufferUnavailable if any of them failed."""
@@ -165,26 +169,39 @@ class Client:
     def _try_again(self, call: Call) -> None:
         """Raise BufferUnavailable while Redis is down.
 
-        A server that refuses writes, such as a replica, still answers readers, with old data. It must accept a write
-        before it is used again: the doubt that it has refused, if there is one.
+        A server that refuses writes, such as a replica, still answers readers, with old data. So before it is used
+        again, it must accept a write, and all doubts that it has missed.
         """
         self.breaker.check()
         if self._can_hold:  # the address may lead to another server now, but only for new connections
             self._pool.disconnect(inuse_connections=False)
-        [*_, (_, reply)] = self._exchange([self._refused_doubt or Call(("DEL", f"{call.keys[0]}:probe"))])
-        if isinstance(reply, ResponseError):
-            raise self.breaker.trip(reply)
-        self._refused_doubt = None
+        probes = [Call(("DEL", f"{call.keys[0]}:probe")), *self._missed.values()]
+        for probe, reply in self._exchange(probes)[-len(probes) :]:
+            if isinstance(reply, ResponseError):
+                raise self.breaker.trip(reply)
+            if self._missed.get(probe.keys) is probe:  # otherwise, another thread has added to it
+                del self._missed[probe.keys]
+        if self._missed:
+            raise BufferUnavailable(f"Redis (cache {self.alias!r}) has to be told more before it is asked.")
         self.breaker.reset()
         self.troubles.note(self.breaker.reason)
+
+    def _note_missed(self, call: Call) -> None:
+        """Remember a doubt that Redis has not taken: until then, what it has cached may be too old. So many owners that
+        one call cannot name them are everyone."""
+        if call.name == "doubt":
+            before = self._missed.get(call.keys, call)
+            owners = {*before.args, *call.args} if before.args and call.args else set()
+            args = tuple(owners) if len(owners) <= OWNERS_PER_CALL else ()
+            self._missed[call.keys] = Call((*call.command[: 3 + len(call.keys)], *args), call.script)
 
     def _refused(self, call: Call, error: ResponseError) -> BufferUnavailable:
         """Note that Redis has refused a call, and return the exception to raise."""
         unavailable = self.breaker.refuse(call.name, error)
         self.troubles.note(str(unavailable))
         is_trusted = self._delete_foreign(call)
-        if call.name == "doubt" and is_trusted:  # what is cached is too old
-            self._refused_doubt = call
+        if call.name == "doubt" and is_trusted:
+            self._note_missed(call)
             return self.breaker.trip(error)
         return unavailable
 

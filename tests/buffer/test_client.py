@@ -225,6 +225,25 @@ def test_after_an_outage_one_tries_while_others_count_rows(use, server, alice):
     assert_reads(alice)
 
 
+@pytest.mark.parametrize("many", [False, True], ids=["few owners", "many owners"])
+def test_after_an_outage_redis_is_told_what_it_has_missed(use, server, alice, bob, many, monkeypatch):
+    """The process does not read what it knows to be too old, and does not wait for the flusher."""
+    client = use(server.url)
+    unread.heal()
+    notify(alice)
+    notify(bob)
+    assert_reads(alice, bob)
+    if many:
+        monkeypatch.setattr("notifications_counter.buffer.client.OWNERS_PER_CALL", 1)
+    client.breaker.trip(redis.ConnectionError("a moment of weakness"))
+    notify_quietly(alice)
+    notify_quietly(bob)
+    client.breaker.retry_at = 0.0  # as if the time had passed
+    assert_reads(alice, bob)
+    assert client.breaker.down_since is None
+    assert_heals(alice, bob)
+
+
 def test_errors_between_an_announcement_and_its_confirmation(use, server, alice, bob):
     client = use(server.url, CONNECTION_POOL_KWARGS={"max_connections": 3})
     unread.heal()
