@@ -53,7 +53,7 @@ class Reader:
 
     def counts(self, keys: Sequence[Key]) -> dict[Key, int]:
         """Return the counts of many owners."""
-        counter, ledger = self.counter, Ledger.of(self.counter.db)
+        counter, ledger = self.counter, Ledger.on(connections[self.counter.db])
         by_rows = list(ledger.keys_to_count(counter, keys))
         rest = list(dict.fromkeys(keys).keys() - by_rows) if by_rows else keys
         result: dict[Key, Any] = dict.fromkeys(keys)  # in their order

@@ -47,11 +47,6 @@ class Ledger:
         watch_transactions(connection, self._before_commit, self._after_rollback, lambda: bool(self._logs))
 
     @classmethod
-    def of(cls, using: str) -> Ledger:
-        """Return the ledger of this thread's connection to a database."""
-        return cls.on(connections[using])
-
-    @classmethod
     def on(cls, connection: Any) -> Ledger:
         """Return the ledger of a connection."""
         return vars(connection).get("counter_ledger") or cls(connection)
@@ -192,8 +187,10 @@ class Ledger:
     def needs_rows(self, counter: Declaration, owner_key: str) -> bool:
         """Return whether this connection must count the rows of this owner, because its transaction has changed some,
         or may not see the commits of others."""
-        if self._logs and any(log.has_touched(counter, owner_key) for log in self._logs.values()):
-            return True
+        for log in self._logs.values():
+            deltas = log.deltas.get(counter, ())
+            if owner_key in deltas or None in deltas:
+                return True
         connection = self._connection()
         return self.may_see_old_data() if connection.in_atomic_block else in_manual_transaction(connection)
 
@@ -225,7 +222,7 @@ def _watch(connection: Any, **_: Any) -> None:
     # Models may not be loaded yet. A system check reports a missing one.
     with suppress(AppRegistryNotReady, BufferUnavailable, LookupError):
         if connection.alias in {counter.db for counter in declarations()}:
-            Ledger.of(connection.alias)  # before anyone replaces its methods for a while
+            Ledger.on(connection)  # before anyone replaces its methods for a while
             # Here, and not at the first use of a counter, because a test may count its queries. Not for tenants,
             # because their schema is not known yet.
             if not schema_of(connection):

@@ -92,11 +92,6 @@ class TransactionLog:
             self._unannounced.setdefault(counter, []).append(owner_key)
         self._refused = []
 
-    def has_touched(self, counter: Declaration, owner_key: str) -> bool:
-        """Return whether the transaction may have changed the count of this owner."""
-        deltas = self.deltas.get(counter, ())
-        return owner_key in deltas or None in deltas
-
     # --------------------------------------------------------------- announce
     def announce_alone(self, owners: Mapping[Declaration, Iterable[str | None]], connection: Any) -> bool:
         """Announce the owners of a statement that commits by itself. They are in doubt until it has. Returns whether
