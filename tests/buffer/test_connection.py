@@ -140,6 +140,16 @@ def test_a_slow_statement_waits(ready, alice):
     assert_exact(alice)
 
 
+def test_the_first_write_of_a_process_to_a_new_server(use, ready, alice, server, other):
+    """A confirmation that is sent again, by its source, would come after what this thread sends next."""
+    unread.flush()
+    other.script_flush()
+    use(server.url)
+    write(alice)
+    assert unread.flush().owners == 1
+    assert_exact(alice)
+
+
 def test_a_server_that_has_forgotten_the_scripts(ready, alice, other):
     """Whoever uses the connection next sends the confirmation again."""
     other.script_flush()
@@ -199,13 +209,16 @@ def test_at_most_half_of_the_pool_is_held(use, server, alice, caplog):
 def test_pools_of_the_site(use, server, options, alice, caplog):
     """Nothing holds one connection while it waits for another, not even with the time-sliced counters."""
     use(server.url, **options)
-    with entries(RECORD_ACTIVITY=True):
+    with entries(RECORD_ACTIVITY=True), redis.Redis.from_url(server.url) as other:
+        before = other.info("stats")["total_connections_received"]
         unread.heal()
         write(alice)
         with transaction.atomic():
             write(alice)
             assert_reads(alice)
         assert_exact(alice)
+        # At most one that is held, and one for INFO.
+        assert other.info("stats")["total_connections_received"] <= before + 2
     assert caplog.records == []
 
 
@@ -307,6 +320,7 @@ def test_a_connection_that_others_close(ready, alice):
         write(alice)
         pool().disconnect()
         assert unread.count(alice) == number
+    assert client_of("default").breaker.outages == 0
     assert_exact(alice, in_doubt=None)
 
 

@@ -68,6 +68,7 @@ def main() -> None:
     create(user)
     upsert(user, user)  # now it knows that Redis knows the scripts
     read_all_owed()
+    client_of("default").redis.connection_pool.disconnect()
     connections.close_all()
     print("ready", flush=True)
     while line := sys.stdin.readline():
