@@ -39,6 +39,6 @@ class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc]
             cluster = self._clusters.setdefault(url, RedisCluster.from_url(**arguments))
         return cluster
 
-    def disconnect(self, connection: RedisCluster) -> None:
+    def disconnect(self, connection: Any) -> None:
         """Close the connections to all nodes."""
-        connection.disconnect_connection_pools()  # type: ignore[no-untyped-call]
+        connection.disconnect_connection_pools()

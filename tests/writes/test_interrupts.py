@@ -232,7 +232,10 @@ def strike_at_each_line(
         del caught, error
         connection.close_if_unusable_or_obsolete()  # as at the end of a request: what was not sent by now is lost
         look(place[0], user)
-        assert client_of("default").breaker.down_since is None, place[0]
+        breaker = client_of("default").breaker
+        if breaker.down_since is not None:  # the traceback still had the only connection when the site committed
+            assert "Too many connections" in breaker.reason, place[0]
+            breaker.retry_at = 0
         objects.create(user=user, title="after")
     assert len(users) > 20
     assert_counts(users, places)
