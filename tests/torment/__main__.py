@@ -1,5 +1,5 @@
-"""python -m tests.torment [--seconds N] [--seed S] [--database KIND [--tenants KIND]] [--managed]
-[--round NAME …]: one round after another until then.
+"""python -m tests.torment [--seconds N] [--seed S] [--database KIND [--tenants KIND]]
+[--redis SETUP] [--round NAME …]: one round after another until then.
 
 Without a kind of database, each of SITES gets a part of the time.
 """
@@ -22,12 +22,13 @@ SETTINGS = {
     "schemas": "tests.tenants.settings",
     "databases": "tests.tenants.database_settings",
 }
+SETUPS = ["cluster", "managed", "pool", "sentinel"]
 SITES = [
     ["--database", "postgresql"],
     ["--database", "mariadb"],
     ["--database", "postgresql", "--tenants", "schemas"],
     ["--database", "mariadb", "--tenants", "databases"],
-    ["--database", "postgresql", "--managed"],
+    *(["--database", "postgresql", "--redis", setup] for setup in SETUPS),
 ]
 DATABASES = {"postgresql": servers.postgresql, "mariadb": servers.mariadb}
 
@@ -38,15 +39,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="of the first round")
     parser.add_argument("--database", choices=[*DATABASES, "given"], help="given: by the environment, as for the tests")
     parser.add_argument("--tenants", choices=["schemas", "databases"], help="one for each; schemas are PostgreSQL's")
-    parser.add_argument("--managed", action="store_true", help="a Redis that refuses what managed services refuse")
+    parser.add_argument("--redis", choices=SETUPS, help="managed: refuses what services refuse; pool: a limited one")
     parser.add_argument("--round", action="append", dest="rounds", default=[], metavar="NAME")
     chosen = parser.parse_args(arguments)
     if not chosen.database:
         command = [sys.executable, "-m", "tests.torment", *arguments, "--seconds", str(chosen.seconds / len(SITES))]
         return max(subprocess.run([*command, *site]).returncode for site in SITES)
     with ExitStack() as stack:
-        if chosen.managed:
-            os.environ["TEST_REDIS_MANAGED"] = "1"
+        if chosen.redis:
+            os.environ["TEST_REDIS_SETUP"] = chosen.redis
         if chosen.tenants or "DJANGO_SETTINGS_MODULE" not in os.environ:
             os.environ["DJANGO_SETTINGS_MODULE"] = SETTINGS[chosen.tenants]
         if chosen.database in DATABASES:

@@ -54,7 +54,7 @@ class RedisFaults(Tormentor):
     def redis_failed_over(self) -> Rests:
         """To a replica that lags behind: it is cut off from its master a moment before that is killed."""
         while True:
-            replica = self.stack.enter_context(start_redis(replica_of=self.server))
+            replica = self.stack.enter_context(start_redis(self.server))
             yield self.chance.uniform(0.1, 0.4)
             with redis.Redis(port=replica.port) as client:
                 client.replicaof("NO", "ONE")
@@ -69,7 +69,7 @@ class RedisFaults(Tormentor):
 
     def redis_failed_over_and_back(self) -> Rests:
         """To a replica that lags behind, and back to the first server, which was never restarted."""
-        other = self.stack.enter_context(start_redis(replica_of=self.server))
+        other = self.stack.enter_context(start_redis(self.server))
         while True:
             yield self.chance.uniform(0.1, 0.4)
             with self._gone("redis_failed_over_and_back"):

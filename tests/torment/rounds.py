@@ -16,7 +16,7 @@ from django.test import override_settings
 import servers
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, UserNotificationsCount
-from tests.support import is_walking
+from tests.support import CLUSTER, is_walking
 
 from . import truth
 from .database import clients
@@ -26,7 +26,7 @@ from .processes import release
 from .redis_faults import RedisFaults
 from .site import MISFORTUNES, Site
 from .tenants import at, current, each, tenants
-from .tormentor import IS_MANAGED, PATIENCE, Tormentor, start_redis
+from .tormentor import PATIENCE, PROXIED, SETUP, Tormentor, start_redis
 
 ENTRIES = {"HEAL_AFTER": 1, "RETRY_AFTER": 0.1, "TOTAL_TTL": 1}
 ANY_OF: dict[str, list[Any]] = {"SHARDS": [1, 1, 3], "RECORD_ACTIVITY": [False, True]}
@@ -71,8 +71,10 @@ class AllFaults(RedisFaults, DatabaseFaults):
 
 
 def rounds() -> list[str]:
-    """Those for the servers under torment. A sentinel does not know of the proxy before a managed Redis."""
-    impossible = {"sentinel_failed_over"} if IS_MANAGED else set()
+    """Those for the servers under torment. Clients of a sentinel or a cluster would go past the proxy."""
+    impossible = set(PROXIED) if SETUP in ("cluster", "sentinel") else set()
+    if SETUP in ("cluster", "managed"):
+        impossible.add("sentinel_failed_over")
     if current().vendor != "postgresql":
         impossible.add("database_failed_over")
     return [name for name, faults in ROUNDS.items() if impossible.isdisjoint(faults)]
@@ -119,6 +121,12 @@ class Round:
         if "deployed" in self.faults:
             age["DEPLOY_SECONDS"] = 3
         self.entries = ENTRIES | age | {name: self.chance.choice(values) for name, values in ANY_OF.items()}
+        self.options: dict[str, Any] = {"SOCKET_CONNECT_TIMEOUT": SOCKET_TIMEOUT, "SOCKET_TIMEOUT": SOCKET_TIMEOUT}
+        if SETUP == "pool":
+            self.options["CONNECTION_POOL_KWARGS"] = {"max_connections": self.chance.choice([2, 3])}
+        elif SETUP == "cluster":
+            self.options["CONNECTION_FACTORY"] = CLUSTER
+            self.entries["SHARDS"] = 3
 
     @property
     def loses_twice(self) -> bool:
@@ -162,9 +170,8 @@ class Round:
     def settings(self, server: servers.Server) -> override_settings:
         """Its own Redis, and little patience."""
         cache = settings.CACHES["default"]
-        impatient = {**cache["OPTIONS"], "SOCKET_CONNECT_TIMEOUT": SOCKET_TIMEOUT, "SOCKET_TIMEOUT": SOCKET_TIMEOUT}
         return override_settings(
-            CACHES={"default": {**cache, "LOCATION": server.url, "OPTIONS": impatient}},
+            CACHES={"default": {**cache, "LOCATION": server.url, "OPTIONS": {**cache["OPTIONS"], **self.options}}},
             NOTIFICATIONS_COUNTER={**settings.NOTIFICATIONS_COUNTER, **self.entries},
         )
 

@@ -11,7 +11,6 @@ import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 
 import redis
 
@@ -27,13 +26,22 @@ from .site import Site
 Rests = Iterator[float]
 CALM = 1.0
 """Seconds of traffic without faults at the end; what a proxy delays is there by then."""
-KIND = os.environ.get("TEST_REDIS_KIND")
-IS_MANAGED = bool(os.environ.get("TEST_REDIS_MANAGED"))
-start_redis = partial(servers.redis, kind=KIND, is_managed=IS_MANAGED)
+KIND, SETUP = os.environ.get("TEST_REDIS_KIND"), os.environ.get("TEST_REDIS_SETUP")
 PATIENCE = 60.0
 """Seconds in which processes do what they are waited for, also on a busy machine."""
 SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
 PROXIED = {"connections_broken", "connections_refused", "redis_failed_over", "redis_failed_over_and_back"}
+
+
+@contextmanager
+def start_redis(replica_of: servers.Server | None = None) -> Iterator[servers.Server]:
+    """Run the Redis of a site. Of a cluster, one node is tormented."""
+    if SETUP == "cluster":
+        with servers.redis_cluster(2, KIND) as (node, _):
+            yield node
+    else:
+        with servers.redis(kind=KIND, replica_of=replica_of, is_managed=SETUP == "managed") as server:
+            yield server
 
 
 class Tormentor:
@@ -87,7 +95,8 @@ class Tormentor:
     def prepare(self) -> None:
         """Put what the faults need between the site and its servers."""
         if "sentinel_failed_over" in self.faults:
-            self.replica = self.stack.enter_context(start_redis(replica_of=self.server))
+            self.replica = self.stack.enter_context(start_redis(self.server))
+        if "sentinel_failed_over" in self.faults or SETUP == "sentinel":
             self.site.sentinel_port = self.stack.enter_context(servers.redis_sentinel(self.server, KIND)).port
             self.sentinel = self.stack.enter_context(redis.Redis(port=self.site.sentinel_port))
         if "deployed" in self.faults:
