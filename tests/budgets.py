@@ -63,7 +63,7 @@ class Operation(NamedTuple):
 def round_trips() -> Iterator[SimpleNamespace]:
     """Count the waits for Redis in a block, and their commands, in all threads."""
     seen = SimpleNamespace(number=0, commands=0)
-    exchange = Client._exchange
+    exchange = Client.exchange
 
     def exchanging(self: Client, calls: Sequence[Call], wait: bool = True) -> Any:
         if answers := exchange(self, calls, wait):  # otherwise, the next exchange reads the replies
@@ -76,7 +76,7 @@ def round_trips() -> Iterator[SimpleNamespace]:
         return info(self, key)
 
     info = Client.info
-    with mock.patch.multiple(Client, _exchange=exchanging, info=asking):
+    with mock.patch.multiple(Client, exchange=exchanging, info=asking):
         yield seen
 
 

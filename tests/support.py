@@ -35,7 +35,7 @@ from servers import HOST
 # Its name before Django 6.1.
 savepoint_create = getattr(transaction, "savepoint_create", None) or transaction.savepoint
 
-CLUSTER = "notifications_counter.buffer.cluster.ClusterConnectionFactory"
+CLUSTER = "notifications_counter.contrib.redis_cluster.ClusterConnectionFactory"
 """Connects a cache to a Redis Cluster."""
 
 PATIENCE = 180
@@ -183,13 +183,13 @@ def redis_out_of_reach() -> Iterator[None]:
 def sent() -> Iterator[list[str]]:
     """The commands and scripts, by name, that are sent to Redis meanwhile."""
     commands: list[str] = []
-    send = Client._exchange
+    send = Client.exchange
 
     def noting(self: Client, calls: Sequence[Call], wait: bool = True) -> Any:
         commands.extend(call.name for call in calls)
         return send(self, calls, wait)
 
-    with mock.patch.object(Client, "_exchange", noting):
+    with mock.patch.object(Client, "exchange", noting):
         yield commands
 
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 import servers
 from notifications_counter import events
 from notifications_counter.events import EventLog
-from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.testing import isolated_counters
 
 pytestmark = pytest.mark.django_db
@@ -117,16 +116,6 @@ def test_pages_of_a_redis_without_memory() -> None:
             assert numbers(log.after(log.oldest(2)[-1])) == [2, 3, 4]
             assert log.count_types(scan=True) == {"a": 5}
             assert log.trim_events(max_length=1) == 4
-
-
-def test_what_something_else_has_written_is_deleted(redis_client: Any) -> None:
-    log = EventLog()
-    log.record_events([{"type": "ready"}, {"type": "login"}])
-    redis_client.set(f"{log.base}:events:login", "x")
-    with pytest.raises(BufferUnavailable):
-        log.latest(type="login")
-    assert log.latest(type="login") == []
-    assert log.count_types() == {"ready": 1}
 
 
 @pytest.mark.parametrize("limit", [2, 5, 2000])

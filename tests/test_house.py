@@ -28,6 +28,7 @@ LAYERS = """
     databases
     models
     buffer
+    caches
     conf exceptions signals internals
 """
 LEVEL = {name: level for level, line in enumerate(reversed(LAYERS.strip().splitlines())) for name in line.split()}
@@ -100,7 +101,7 @@ def test_no_import_is_hidden_from_the_interpreter():
 
 # What every site needs. Anything else, and redis-py, is for the first process that uses it to load.
 AT_START = """
-    apps buffer checks conf counters databases declaration events exceptions internals models reader signals
+    apps buffer caches checks conf counters databases declaration events exceptions internals models reader signals
     sql timeseries upkeep writes
 """
 

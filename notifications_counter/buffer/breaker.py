@@ -6,9 +6,9 @@ import logging
 import math
 import time
 
+from ..caches import reason_of
 from ..conf import options
 from ..exceptions import BufferUnavailable
-from .location import reason_of
 
 LOG_SECONDS = 60
 """Seconds between two messages about the same refusal."""

@@ -19,7 +19,6 @@ from .types import (
     AnnouncedIntent,
     Delta,
     Fetched,
-    LastRun,
     Peek,
     Status,
     as_integers,
@@ -44,9 +43,6 @@ EXACT = 2**53
 
 HOUR = 3600
 """Seconds for which an interrupted walk can be resumed."""
-
-DAY = 86400
-"""Seconds for which the last run of the flusher is known."""
 
 MOST_INTENTS = 100
 """The most intents that monitoring looks at."""
@@ -188,8 +184,8 @@ class Buffer:
         """Keep owners that cannot be stored, with the reasons. Returns those that were not kept yet."""
         new: dict[str, str] = {}
         for some in chunked(list(reasons.items()), OWNERS_PER_CALL):
-            flat = [encode(value) for pair in some for value in pair]
-            new |= dict(some[index - 1] for index in self.run("set_aside", *flat))
+            calls = [Call(("HSET", self.keys.aside, encode(owner), encode(reason))) for owner, reason in some]
+            new |= dict(pair for pair, is_new in zip(some, self.client.ask_each(calls), strict=True) if is_new)
         return new
 
     def aside_of(self, owners: Sequence[str]) -> set[str]:
@@ -210,7 +206,7 @@ class Buffer:
     # ------------------------------------------------------------------- heal
     def status(self) -> Status:
         """Return the state of the shard at one moment."""
-        return Status.of({decode(name): value for name, value in pairs(self.run("status"))})
+        return Status.of(self.run("status"))
 
     def server(self) -> str:
         """Return the name of the server that holds the shard. It changes with each restart and failover, even after a
@@ -253,14 +249,9 @@ class Buffer:
         ages = (now - intent.began for intent in islice(self.intents(), MOST_INTENTS))
         return sum(age >= heal_after or age < 0 for age in ages)
 
-    def last_run(self) -> LastRun:
-        """Return the last run of the flusher."""
-        return LastRun.of(decode(self.client.call("GET", self.keys.last_run) or ""))
-
     def note_run(self, failure: str = "") -> None:
         """Note that the flusher has just run, and why it failed, if it did."""
-        key, run = self.keys.last_run, LastRun(time.time(), failure[:REASON])
-        self.client.call("SET", key, json.dumps(run), "EX", DAY)
+        self.client.call("HSET", self.keys.state, "ran_at", int(time.time()), "failure", failure[:REASON])
 
     # ------------------------------------------------------------------- walk
     def peek(self, owners: Sequence[str]) -> dict[str, Peek]:
@@ -281,11 +272,7 @@ class Buffer:
 
     def note_walked(self, position: str) -> None:
         """Remember how far a walk on demand has come. Empty: it is complete."""
-        key = self.keys.walked
-        if position:
-            self.client.call("SET", key, position, "EX", HOUR)
-        else:
-            self.client.call("DEL", key)
+        self.client.call("SET", self.keys.walked, position, "EX", HOUR)
 
 
 def totals_of(shares: Sequence[tuple[Buffer, Sequence[bytes]]]) -> list[list[int | None] | None]:

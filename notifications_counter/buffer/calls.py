@@ -25,20 +25,17 @@ OWNERS_PER_CALL = 1000
 """The most owners in one call, so that no script blocks Redis for more than a few milliseconds, or has more than
 ARGUMENTS arguments: an owner takes three at most."""
 
-
+LUA = files(__package__).joinpath("lua")
 KEYS = re.compile(r"^-- KEYS((?:.|\n-- {5})+)", re.MULTILINE)
-KEY = re.compile(r"(\w+) \((hash|integer|set|text|zset)\b")
-TYPES = {"integer": "string", "text": "string"}
-"""The types of keys, as TYPE reports them."""
+KEY = re.compile(r"(\w+) \((?:hash|integer|set|text|zset)\b")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Script:
-    """A script. ``keys`` are the names of its keys, in the order of KEYS, and ``types`` the types that TYPE reports."""
+    """A script. ``keys`` are the names of its keys, in the order of KEYS."""
 
     name: str
     keys: tuple[str, ...]
-    types: tuple[str, ...]
     source: str
     sha: str
 
@@ -46,18 +43,12 @@ class Script:
 @cache
 def script(name: str) -> Script:
     """Return the script in ``lua/<name>.lua``, after its keys and ``shared.lua``."""
-    body = _read(name)
+    shared, body = (LUA.joinpath(f"{file}.lua").read_text(encoding="utf-8") for file in ("shared", name))
     head = KEYS.search(body)
     assert head, f"{name}.lua does not name its KEYS"
-    keys, types = zip(*KEY.findall(head[1]), strict=True)
-    source = f"local {', '.join(keys)} = unpack(KEYS)\n{_read('shared')}{body}"
-    sha = sha1(source.encode(), usedforsecurity=False).hexdigest()
-    return Script(name, keys, tuple(TYPES.get(kind, kind) for kind in types), source, sha)
-
-
-@cache
-def _read(name: str) -> str:
-    return files(__package__).joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
+    keys = tuple(KEY.findall(head[1]))
+    source = f"local {', '.join(keys)} = unpack(KEYS)\n{shared}{body}"
+    return Script(name, keys, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
 class Call(NamedTuple):
@@ -77,15 +68,15 @@ class Call(NamedTuple):
         return self.script.name if self.script else str(self.command[0])
 
     @property
-    def keys(self) -> tuple[str, ...]:
-        """The keys of a script, or the first of a command."""
-        command: tuple[Argument, ...] = self.command
-        return tuple(map(str, command[3 : 3 + int(command[2])] if self.script else command[1:2]))
+    def key(self) -> str:
+        """The first key."""
+        return str(self.command[3 if self.script else 1])
 
     @property
-    def args(self) -> tuple[Argument, ...]:
-        """The arguments of a script, without its keys."""
-        return self.command[3 + int(self.command[2]) :]
+    def parts(self) -> tuple[Call, tuple[Argument, ...]]:
+        """The call of a script without its arguments, and these."""
+        end = 3 + int(self.command[2])
+        return Call(self.command[:end], self.script), self.command[end:]
 
     @property
     def by_source(self) -> Call:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import math
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -11,62 +13,53 @@ from typing import Any
 from weakref import WeakSet
 
 import redis
-from django.conf import settings
-from django.core.cache import caches
-from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.dispatch import receiver
 from django_redis import get_redis_connection
 from redis.exceptions import NoScriptError, ResponseError
 
-from ..conf import shown
+from ..caches import problem_of
+from ..conf import options
 from ..exceptions import BufferUnavailable, ConfigurationError
 from .breaker import Breaker
-from .calls import OWNERS_PER_CALL, Argument, Call, Script
+from .calls import OWNERS_PER_CALL, Argument, Call, Script, script
 from .connection import FAILURES, Connection
-from .keys import is_of_shard
-from .location import HOW_TO_WRITE, parse, urls_of
-from .troubles import TroubleLog
-from .types import decode
+from .keys import trouble
+from .types import Trouble, decode
 
 EXHAUSTED: Any = getattr(redis.exceptions, "MaxConnectionsError", ())
 """What a pool raises if all its connections are in use, since redis-py 6."""
+
+EVERYONE = b"\xff"
+"""Stands among owners, which are texts, for everyone."""
+
+NOTE_SECONDS = 10
+"""Seconds between two notes of a process about trouble."""
+
+RECENT_SECONDS = 60
+"""Seconds after which trouble that no process has noted again is over."""
+
+REASON = 300
+"""The most characters of a reason that are noted."""
 
 _clients: dict[str, Client] = {}
 
 
 @receiver(setting_changed)
-def _forget_clients(*, setting: str, **_: Any) -> None:
+def _forget_clients(*, setting: str, **_: object) -> None:
     if setting == "CACHES":
+        read_all_owed()
         _clients.clear()
 
 
 def client_of(alias: str) -> Client:
-    """Return the client of a cache alias. ConfigurationError if it is not a django-redis cache."""
+    """Return the client of a cache alias. ConfigurationError if the counters cannot use the cache."""
     client = _clients.get(alias)
     if client is None:
-        _check(alias)
+        if problem := problem_of(alias):
+            raise ConfigurationError(" ".join(problem))
         client = _clients[alias] = Client(alias)
     return client
-
-
-def _check(alias: str) -> None:
-    """Raise ConfigurationError if the counters cannot use a cache. Errors of redis-py would show a part of its URL."""
-    if alias not in settings.CACHES:
-        raise ConfigurationError(
-            f"NOTIFICATIONS_COUNTER['CACHE_ALIAS'] is {shown(alias)}, which is not defined in CACHES."
-        )
-    try:
-        is_django_redis = hasattr(caches[alias], "client")
-    except ImproperlyConfigured as error:
-        raise ConfigurationError(f"The cache {alias!r} cannot be used: {error}") from None
-    if not is_django_redis:
-        raise ConfigurationError(
-            f"CACHE_ALIAS {alias!r} is not a django-redis cache; set NOTIFICATIONS_COUNTER['CACHE_ALIAS'] to an entry "
-            "of CACHES whose BACKEND is django_redis.cache.RedisCache."
-        )
-    if None in map(parse, urls_of(alias)):
-        raise ConfigurationError(f"The LOCATION of the cache {alias!r} is not a URL of Redis. {HOW_TO_WRITE}")
 
 
 def used_clients() -> list[Client]:
@@ -92,11 +85,11 @@ class Client:
     def __init__(self, alias: str):
         self.alias = alias
         self.breaker = Breaker(alias)
-        self.troubles = TroubleLog(self)
-        self._missed: dict[tuple[str, ...], Call] = {}  # doubts that Redis has not taken, by the keys of their shard
+        self._missed: dict[Call, set[Argument]] = {}  # whose doubts Redis has not taken, by the call without them
         self._ran: set[Script | None] = set()  # scripts that the server knows, unless it has forgotten them since
         self._thread = threading.local()
         self._held: WeakSet[Connection] = WeakSet()  # of all threads
+        self._noted_at = -math.inf
 
     # ---------------------------------------------------------------- calls
     def ask(self, call: Call, urgent: bool = False) -> Any:
@@ -113,7 +106,7 @@ class Client:
         try:
             if self.breaker.down_since is not None and not urgent:
                 self._try_again(calls[0])
-            return self._send(calls, wait)
+            answers = self.exchange(calls, wait)
         except BufferUnavailable as error:
             unavailable = error
         except EXHAUSTED as error:
@@ -122,6 +115,9 @@ class Client:
                 self.breaker.trip(error)
         except FAILURES as error:
             unavailable = self.breaker.trip(error)
+        else:
+            outcomes = [self._refused(call, r) if isinstance(r, ResponseError) else r for call, r in answers]
+            return outcomes[-len(calls) :] or [None] * len(calls)  # before them, those of calls that were owed a reply
         for call in calls:
             self._note_missed(call)
         return [unavailable] * len(calls)
@@ -142,12 +138,6 @@ class Client:
         """Call a script and return its reply."""
         return self.ask(Call.of(script, keys, args))
 
-    def attempt(self, *calls: Call) -> list[Any]:
-        """Send calls on which no count depends: a failure is no outage. Returns the replies, None if there are none."""
-        with suppress(*FAILURES):
-            return [None if isinstance(reply, ResponseError) else reply for _, reply in self._exchange(calls)]
-        return [None] * len(calls)
-
     def info(self, key: str) -> dict[str, Any]:
         """Return INFO of the server that holds ``key``; empty if the server refuses it. Managed servers allow it,
         unlike CONFIG GET."""
@@ -159,12 +149,22 @@ class Client:
         except FAILURES as error:
             raise self.breaker.trip(error) from None
 
-    def _send(self, calls: Sequence[Call], wait: bool) -> list[Any]:
-        answers = self._exchange(calls, wait)
-        outcomes = [
-            self._refused(call, reply) if isinstance(reply, ResponseError) else reply for call, reply in answers
-        ]
-        return outcomes[-len(calls) :] or [None] * len(calls)  # before them, those of calls that were owed a reply
+    # ------------------------------------------------------------- failures
+    def _refused(self, call: Call, error: ResponseError) -> BufferUnavailable:
+        """Note that Redis has refused a call, and return the exception to raise."""
+        unavailable = self.breaker.refuse(call.name, error)
+        self.note_trouble(str(unavailable))
+        if call.name == "doubt":
+            self._note_missed(call)
+            return self.breaker.trip(error)
+        return unavailable
+
+    def _note_missed(self, call: Call) -> None:
+        """Remember a doubt that Redis has not taken: until then, what it has cached may be too old."""
+        if call.name == "doubt":
+            doubt, owners = call.parts
+            missed = self._missed.setdefault(doubt, set())
+            missed.update(owners if owners and len(missed) < OWNERS_PER_CALL else [EVERYONE])
 
     def _try_again(self, call: Call) -> None:
         """Raise BufferUnavailable while Redis is down.
@@ -175,53 +175,32 @@ class Client:
         self.breaker.check()
         if self._can_hold:  # the address may lead to another server now, but only for new connections
             self._pool.disconnect(inuse_connections=False)
-        probes = [Call(("DEL", f"{call.keys[0]}:probe")), *self._missed.values()]
-        for probe, reply in self._exchange(probes)[-len(probes) :]:
+        probes = [Call(("DEL", f"{call.key}:probe"))]
+        missed = [(doubt, list(owners)) for doubt, owners in list(self._missed.items()) if owners]
+        for doubt, owners in missed:
+            probes.append(Call((*doubt.command, *(() if EVERYONE in owners else owners)), doubt.script))
+        for _, reply in self.exchange(probes)[-len(probes) :]:
             if isinstance(reply, ResponseError):
                 raise self.breaker.trip(reply)
-            if self._missed.get(probe.keys) is probe:  # otherwise, another thread has added to it
-                del self._missed[probe.keys]
-        if self._missed:
+        for doubt, owners in missed:
+            self._missed[doubt].difference_update(owners)
+        if any(self._missed.values()):  # another thread has added to them
             raise BufferUnavailable(f"Redis (cache {self.alias!r}) has to be told more before it is asked.")
         self.breaker.reset()
-        self.troubles.note(self.breaker.reason)
+        self.note_trouble(self.breaker.reason)
 
-    def _note_missed(self, call: Call) -> None:
-        """Remember a doubt that Redis has not taken: until then, what it has cached may be too old. So many owners that
-        one call cannot name them are everyone."""
-        if call.name == "doubt":
-            before = self._missed.get(call.keys, call)
-            owners = {*before.args, *call.args} if before.args and call.args else set()
-            args = tuple(owners) if len(owners) <= OWNERS_PER_CALL else ()
-            self._missed[call.keys] = Call((*call.command[: 3 + len(call.keys)], *args), call.script)
+    # -------------------------------------------------------------- trouble
+    def note_trouble(self, reason: str) -> None:
+        """Note trouble for monitoring, once in a while, at its end if it is an outage."""
+        if time.monotonic() - self._noted_at >= NOTE_SECONDS:
+            self._noted_at = time.monotonic()
+            with suppress(*FAILURES):
+                self.exchange([_trouble(reason[:REASON])])
 
-    def _refused(self, call: Call, error: ResponseError) -> BufferUnavailable:
-        """Note that Redis has refused a call, and return the exception to raise."""
-        unavailable = self.breaker.refuse(call.name, error)
-        self.troubles.note(str(unavailable))
-        is_trusted = self._delete_foreign(call)
-        if call.name == "doubt" and is_trusted:
-            self._note_missed(call)
-            return self.breaker.trip(error)
-        return unavailable
-
-    def _delete_foreign(self, call: Call) -> bool:
-        """Delete what other programs have written to the keys of a script, and have readers count rows until a
-        generation begins: the script may have done half of its work. Returns whether what is cached is still read."""
-        if call.script is None or call.name != "doubt" and not self.troubles.is_due(call.keys[0]):
-            return True
-        kinds = self.attempt(*(Call(("TYPE", key)) for key in call.keys))
-        foreign = [
-            key
-            for key, kind, right in zip(call.keys, kinds, call.script.types, strict=False)
-            if kind is not None and decode(kind) not in ("none", right)
-        ]
-        ready = call.keys[0].rpartition(":")[0] + ":ready"
-        if foreign and is_of_shard(call.script.keys) and decode(*self.attempt(Call(("GET", ready)))) != "retired":
-            foreign.insert(0, ready)
-        if foreign:
-            self.attempt(Call(("UNLINK", *foreign)))
-        return ready not in foreign
+    def last_trouble(self) -> Trouble | None:
+        """Return the last trouble of all processes, if any. BufferUnavailable during an outage."""
+        now, at, since, reason = self.ask(_trouble())
+        return Trouble(int(now) - int(at), int(at) - int(since), decode(reason)) if at else None
 
     # ---------------------------------------------------------- connections
     @cached_property
@@ -238,19 +217,23 @@ class Client:
     def _can_hold(self) -> bool:
         return type(self._pool) is redis.ConnectionPool
 
-    def _exchange(self, calls: Sequence[Call], wait: bool = True) -> list[tuple[Call, Any]]:
+    def exchange(self, calls: Sequence[Call], wait: bool = True) -> list[tuple[Call, Any]]:
         """Send calls over this thread's connection, and return calls with their replies; see ``Connection``."""
         if self._pool is None:
             return self._exchange_with_nodes(calls)
         connection = self._take()
-        wait = wait or not connection.is_held or not self._ran.issuperset([call.script for call in calls])
+        scripts = {call.script for call in calls}
         try:
-            answers = connection.exchange(calls, wait)
+            answers = connection.exchange(calls, wait or not connection.is_held or not scripts <= self._ran)
         except BaseException:
             connection.drop()
             raise
-        self._give_back(connection)
-        self._ran.update([call.script for call, _ in answers])
+        if connection.is_held and "held" not in vars(self._thread):
+            self._thread.held = connection
+        else:
+            connection.release()
+        if answers:
+            self._ran |= scripts
         return answers
 
     def _take(self) -> Connection:
@@ -266,12 +249,6 @@ class Client:
             self._held.add(connection)
             connection.is_held = True
         return connection
-
-    def _give_back(self, connection: Connection) -> None:
-        if connection.is_held and "held" not in vars(self._thread):
-            self._thread.held = connection
-        else:
-            connection.release()
 
     def let_go(self) -> None:
         """Read what this thread is owed, and give its connection back."""
@@ -292,3 +269,7 @@ class Client:
             if isinstance(reply, FAILURES) and not isinstance(reply, ResponseError):
                 raise reply
         return answers
+
+
+def _trouble(reason: str = "") -> Call:
+    return Call.of(script("trouble"), [trouble(options.KEY_PREFIX)], (reason, RECENT_SECONDS))

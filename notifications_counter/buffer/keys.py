@@ -1,15 +1,8 @@
 """The keys of a shard in Redis. Scripts build the keys of cached totals: see ``shared.lua``."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from __future__ import annotations
 
 
-def trouble(prefix: str) -> str:
-    """Return the key that holds the last trouble with Redis. It belongs to all counters with this prefix."""
-    return f"{{{prefix}:trouble}}"
-
-
-@dataclass(frozen=True, slots=True)
 class Keys:
     """The keys of one shard of one counter in one database.
 
@@ -18,35 +11,30 @@ class Keys:
     """
 
     base: str
-    pending: str = field(init=False)
-    flushing: str = field(init=False)
-    state: str = field(init=False)
-    ready: str = field(init=False)
-    intents: str = field(init=False)
-    in_flight: str = field(init=False)
-    aside: str = field(init=False)
-    walked: str = field(init=False)
-    last_run: str = field(init=False)
-    listeners: str = field(init=False)
-    live: str = field(init=False)
+    pending: str
+    flushing: str
+    state: str
+    ready: str
+    intents: str
+    in_flight: str
+    aside: str
+    walked: str
+    listeners: str
+    live: str
 
-    def __post_init__(self) -> None:
-        for key in fields(self)[1:]:
-            object.__setattr__(self, key.name, f"{self.base}:{key.name}")
-
-    @classmethod
-    def of(cls, prefix: str, counter: str, shard: int, shards: int, database: str) -> "Keys":
-        of_many = f"of{shards}" if shards > 1 else ""
-        return cls(f"{{{prefix}:{counter}:{shard}{of_many}}}:{database}")
+    def __init__(self, prefix: str, counter: str, shard: int, shards: int, database: str):
+        self.base = f"{{{prefix}:{counter}:{shard}{f'of{shards}' if shards > 1 else ''}}}:{database}"
+        for name in NAMES:
+            setattr(self, name, f"{self.base}:{name}")
 
     def total(self, generation: str, owner: str) -> str:
         """Return the key of an owner's cached total. ``lua/shared.lua`` builds the same."""
         return f"{self.base}:total:{generation}:{owner}"
 
 
-NAMES = {field.name for field in fields(Keys)[1:]}
+NAMES = [name for name in Keys.__annotations__ if name != "base"]
 
 
-def is_of_shard(names: Iterable[str]) -> bool:
-    """Return whether these are names of a shard's keys. Others may have the same key at the end of theirs."""
-    return NAMES.issuperset(names)
+def trouble(prefix: str) -> str:
+    """Return the key of the last trouble with Redis, of all counters with this prefix."""
+    return f"{{{prefix}:trouble}}"

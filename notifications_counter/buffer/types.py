@@ -45,21 +45,24 @@ class Peek(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The state of a shard. Times are seconds of the Redis clock.
+    """The state of a shard, as ``status.lua`` returns it. Times are seconds of the Redis clock.
 
     ``ready`` is what readers may use, and ``server`` the name of the server when the generation began. ``batch`` is the
     batch under way, and ``finished`` the mark of the last one that was dropped, or of the generation.
     ``is_whole`` and ``has_cut``: whether `pending` and `flushing` have their sentinel. ``cut_at`` is when nothing was
-    pending for the last time.
+    pending for the last time. The flusher last ``ran_at`` this time of its own clock, and ``failure`` says why it
+    failed, if it did; both in the first shard.
     """
 
     ready: str = ""
     server: str = ""
     batch: str = ""
     finished: str = ""
+    failure: str = ""
     is_whole: bool = False
     has_cut: bool = False
     cut_at: int = 0
+    ran_at: int = 0
     now: int = 0
     pending: int = 0
     flushing: int = 0
@@ -67,14 +70,12 @@ class Status:
     aside: int = 0
 
     @classmethod
-    def of(cls, reply: dict[str, Any]) -> Status:
-        """Return the status in the reply of ``status.lua``."""
-        values: dict[str, Any] = {name: decode(value) for name, value in reply.items()}
-        for name in ("now", "cut_at", "pending", "flushing", "intents", "aside"):
-            values[name] = parse_int(values[name] or 0) or 0
-        for name in ("is_whole", "has_cut"):
-            values[name] = values[name] == "1"
-        return cls(**values)
+    def of(cls, reply: Sequence[Sequence[Any]]) -> Status:
+        """Return the status in the reply of ``status.lua``: texts, flags and numbers."""
+        texts, flags, numbers = reply
+        values: list[Any] = [decode(text or "") for text in texts]
+        values += [flag is not None for flag in flags]
+        return cls(*values, *(parse_int(number or 0) or 0 for number in numbers))
 
     @property
     def generation(self) -> str:
@@ -85,23 +86,6 @@ class Status:
     def age(self) -> int:
         """Seconds for which the oldest change may have waited to be flushed."""
         return max(0, self.now - self.cut_at) if self.pending or self.flushing else 0
-
-
-class LastRun(NamedTuple):
-    """The last run of the flusher: when it ended, in seconds since 1970, 0 if there was none within a day; and why it
-    failed, if it did."""
-
-    at: float = 0
-    failure: str = ""
-
-    @classmethod
-    def of(cls, text: str) -> LastRun:
-        """Return the last run in the value of ``last_run``."""
-        try:
-            at, failure = json.loads(text)
-            return cls(float(at), str(failure))
-        except UNREADABLE:
-            return cls()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +106,20 @@ class AnnouncedIntent:
             return cls(id, int(about["began"]), int(about["checked"]), list(map(str, about["owners"])))
         except UNREADABLE:
             return cls(id)
+
+
+class Trouble(NamedTuple):
+    """The last trouble that processes have had with Redis: the seconds since then, for how many seconds it had
+    ``lasted``, and the ``reason`` that Redis or redis-py gave."""
+
+    age: int
+    lasted: int
+    reason: str
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether processes had it in the last minute, and more than once: one late reply does not count."""
+        return self.age <= 60 and self.lasted > 0
 
 
 def as_integers(totals: Sequence[Any]) -> list[int | None]:

@@ -13,7 +13,7 @@ from redis import RedisCluster
 from redis.exceptions import RedisError, ResponseError
 
 from ..buffer.buffer import IDENTITY
-from ..buffer.location import reason_of
+from ..caches import reason_of
 from ..conf import options
 from ..declaration.owners import target_of
 from ..exceptions import BufferUnavailable

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,8 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage
 from django.db import connections
-from django.utils.module_loading import import_string
-from django_redis.cache import RedisCache
-from django_redis.client import DefaultClient, ShardClient
 
-from ..buffer.location import HOW_TO_WRITE, parse, urls_of
+from ..caches import is_django_redis, options_of, parse, problem_of, urls_of
 from ..conf import ENTRIES, SETTING, options, shown
 from ..writes.door import missing
 from .registration import TAG, Messages, check, error, sound_counters, warning
@@ -51,7 +47,7 @@ def _invalid(fact: str, hint: str) -> CheckMessage:
 def check_cache() -> Messages:
     """Check that the counters' cache uses django-redis, and shares its database with no other cache."""
     alias = options.CACHE_ALIAS
-    if problem := _problem_of_cache(alias):
+    if problem := problem_of(alias):
         fact, hint = problem
         yield error("E002", fact, hint)
     if not is_django_redis(alias):
@@ -59,26 +55,6 @@ def check_cache() -> Messages:
     for other in settings.CACHES:
         if other != alias and _redis_databases(alias) & _redis_databases(other):
             yield _may_be_cleared(f"The counters' cache {alias!r} and the cache {other!r} share a Redis database.")
-
-
-def _problem_of_cache(alias: Any) -> tuple[str, str] | None:
-    """Return why the counters cannot use a cache, and what to do."""
-    if not is_django_redis(alias):
-        return (
-            f"The counters use the cache {shown(alias)}, which is not a django-redis cache in CACHES.",
-            f"Set {SETTING}['CACHE_ALIAS'] to an entry of CACHES with the BACKEND "
-            "'django_redis.cache.RedisCache' and a LOCATION such as 'redis://127.0.0.1:6379/1'.",
-        )
-    if None in map(parse, urls_of(alias)):
-        return f"The LOCATION of the cache {alias!r} is not the URL of a Redis.", HOW_TO_WRITE
-    client = _class(_options(alias).get("CLIENT_CLASS") or "django_redis.client.DefaultClient")
-    if issubclass(client, ShardClient) or not issubclass(client, DefaultClient):
-        return (
-            f"The counters cannot use the cache {alias!r} with the CLIENT_CLASS {_options(alias)['CLIENT_CLASS']!r}.",
-            "Remove CLIENT_CLASS, or use DefaultClient, HerdClient or SentinelClient of django_redis.client. For "
-            "several servers, use a Redis Cluster: a ShardClient cannot keep related keys on one server.",
-        )
-    return None
 
 
 @check(TAG, deploy=True)
@@ -113,27 +89,6 @@ def _may_be_cleared(fact: str) -> CheckMessage:
     )
 
 
-def is_django_redis(alias: Any) -> bool:
-    """Return whether this is the alias of a django-redis cache."""
-    caches: dict[Any, Any] = settings.CACHES
-    with suppress(KeyError, TypeError):
-        return issubclass(_class(caches[alias]["BACKEND"]), RedisCache)
-    return False
-
-
-def _class(name: str) -> type:
-    """Return the class of this name, or ``object`` if it does not exist."""
-    with suppress(ImportError):
-        found = import_string(name)
-        return found if isinstance(found, type) else object
-    return object
-
-
-def _options(alias: str) -> dict[str, Any]:
-    caches: dict[str, Any] = settings.CACHES
-    return caches[alias].get("OPTIONS") or {}
-
-
 def _locations(alias: str) -> list[dict[str, Any]]:
     """Return the parsed URLs of a cache; empty if it is not a Redis cache."""
     return [arguments for arguments in map(parse, urls_of(alias)) if arguments is not None]
@@ -142,7 +97,7 @@ def _locations(alias: str) -> list[dict[str, Any]]:
 def _redis_databases(alias: str) -> set[tuple[Any, ...]]:
     """Return the Redis databases that a cache uses."""
     found = set()
-    of_pool = _options(alias)
+    of_pool = options_of(alias)
     if is_django_redis(alias):
         of_pool = of_pool.get("CONNECTION_POOL_KWARGS") or {}
     for url in _locations(alias):
@@ -161,7 +116,7 @@ def addresses(alias: str) -> str:
 
 def _timeout(alias: str, url: dict[str, Any], name: str) -> Any:
     """Return a timeout of a cache in seconds, 0 if it is not set."""
-    about = _options(alias)
+    about = options_of(alias)
     of_pool = about.get("CONNECTION_POOL_KWARGS", {})
     return url.get(name.lower()) or of_pool.get(name.lower()) or about.get(name) or 0
 

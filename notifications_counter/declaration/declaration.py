@@ -239,7 +239,7 @@ class Declaration(Owners):
 
     def make_buffer(self, database: Database, shard: int, shards: int) -> Buffer:
         """Return the buffer of one of so many ``shards``."""
-        keys = Keys.of(options.KEY_PREFIX, self.name, shard, shards, database.id)
+        keys = Keys(options.KEY_PREFIX, self.name, shard, shards, database.id)
         client = client_of(options.CACHE_ALIAS)
         return Buffer(client, keys, shard, self.fingerprint_with(shards), self.name in database.counters)
 

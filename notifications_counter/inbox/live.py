@@ -25,8 +25,8 @@ from django.db import ProgrammingError, close_old_connections, connections
 from ..buffer import Buffer
 from ..buffer.client import client_of
 from ..buffer.connection import FAILURES
-from ..buffer.location import reason_of
 from ..buffer.types import UNREADABLE, decode
+from ..caches import reason_of
 from ..conf import options
 from ..counters import Counter
 from ..exceptions import BufferUnavailable

@@ -17,7 +17,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ..buffer.client import client_of
-from ..buffer.troubles import Trouble
+from ..buffer.types import Trouble
 from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
@@ -81,7 +81,7 @@ class CounterStatus:
     ``recovered_to``    the owner up to whom they have been compared, while it is running
     ``set_aside``       owners whose count could not be stored
     ``mismatched``      wrong counts that walks, flushes and recounts have found; ``mismatch_age``: age of the last
-    ``last_run``        age of the flusher's last run, if that was within a day; ``failure``: why it failed, or empty
+    ``last_run``        age of the flusher's last run; ``failure``: why it failed, or empty
     """
 
     name: str
@@ -205,7 +205,7 @@ def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: f
             connections[place.alias].close_if_unusable_or_obsolete()
         counters[name] = CounterStatus(name, counter.name, place.alias, place.schema, error)
     try:
-        trouble = client_of(options.CACHE_ALIAS).troubles.read()
+        trouble = client_of(options.CACHE_ALIAS).last_trouble()
     except CounterError:
         trouble = None
     problems: list[Problem] = []
@@ -237,7 +237,7 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
         recovery = "due"
     elif walk.speed == FULL_SPEED:
         recovery = "running"
-    last_run, now = counter.buffers[0].last_run(), time.time()
+    now, ran_at = time.time(), states[0].ran_at
     return CounterStatus(
         name or counter.name,
         counter.name,
@@ -251,6 +251,6 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
         set_aside=sum(state.aside for state in states),
         mismatched=walk.wrong,
         mismatch_age=max(0, now - walk.wrong_at) if walk.wrong else None,
-        last_run=max(0, now - last_run.at) if last_run.at else None,
-        failure=last_run.failure,
+        last_run=max(0, now - ran_at) if ran_at else None,
+        failure=states[0].failure,
     )

@@ -153,7 +153,7 @@ def _forget_switched_off(counter: Declaration) -> None:
     must be counted once they are switched on again."""
     for row in own_rows("CounterShard", counter.db).filter(counter__in=switched_off(counter.source_label)):
         database = identify(connections[counter.db])
-        keys = Keys.of(options.KEY_PREFIX, row.counter, row.shard, row.shards, database.id)
+        keys = Keys(options.KEY_PREFIX, row.counter, row.shard, row.shards, database.id)
         Buffer(counter.buffers[0].client, keys).reset()
         row.delete(using=counter.db)
         _seen.pop((row.counter, database.id), None)

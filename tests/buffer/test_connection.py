@@ -118,7 +118,7 @@ def test_a_write_of_two_counters_waits_once(server, in_a_transaction):
 def test_a_call_has_at_most_1000_owners(server, monkeypatch):
     """A large write waits for each, so that Redis need not keep up."""
     sizes: list[int] = []
-    exchange = Client._exchange
+    exchange = Client.exchange
 
     def noting(self: Client, calls: Any, wait: bool = True) -> Any:
         sizes.append(sum(len(json.loads(call.command[-2])) for call in calls))
@@ -126,7 +126,7 @@ def test_a_call_has_at_most_1000_owners(server, monkeypatch):
 
     keys = make_keys(2 * OWNERS_PER_CALL + 1)
     with monkeypatch.context() as patch:
-        patch.setattr(Client, "_exchange", noting)
+        patch.setattr(Client, "exchange", noting)
         Notification.objects.bulk_create(Notification(user_id=key, title="x") for key in keys)
     assert max(sizes) <= OWNERS_PER_CALL
     assert len(sizes) == 6

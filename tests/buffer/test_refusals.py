@@ -308,7 +308,7 @@ def line(use) -> Iterator[Line]:
 @pytest.mark.usefixtures("_no_second_try")
 def test_a_reply_that_breaks_off(line, alice, bob, caplog, monkeypatch, when, after):
     caplog.set_level(logging.INFO, "notifications_counter")
-    monkeypatch.setattr("notifications_counter.buffer.troubles.NOTE_SECONDS", 10**6)
+    monkeypatch.setattr("notifications_counter.buffer.client.NOTE_SECONDS", 10**6)
     unread.heal()
     notify(alice)
     notify(bob, 2)

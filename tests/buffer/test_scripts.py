@@ -1,7 +1,6 @@
 """The Lua scripts name their keys, and share what they have in common."""
 
 import re
-from dataclasses import fields
 from importlib.resources import files
 
 import pytest
@@ -14,7 +13,7 @@ pytestmark = pytest.mark.once
 
 LUA = files(calls.__package__).joinpath("lua")
 NAMES = sorted(file.name.removesuffix(".lua") for file in LUA.iterdir() if file.name != "shared.lua")
-ORDER = [field.name for field in fields(Keys)]
+ORDER = [*Keys.__annotations__]
 SHARD = [name for name in NAMES if set(script(name).keys) <= set(ORDER)]
 
 

@@ -82,7 +82,7 @@ def test_everything_works_with_the_permissions_of_the_docs(admin, make_user):
         client_of("default").breaker.trip(redis.ConnectionError("a moment of weakness"))
         client_of("default").breaker.retry_at = 0.0
         assert_heals(alice, bob)
-        client_of("default").troubles.read()
+        client_of("default").last_trouble()
     use_events()
     use_timeseries()
     assert not refused(admin)

@@ -412,7 +412,7 @@ def test_redis_restarts(server, heard, alice):
 
 def test_a_cluster(settings, listen, make_user):
     before = settings.CACHES
-    factory = "notifications_counter.buffer.cluster.ClusterConnectionFactory"
+    factory = "notifications_counter.contrib.redis_cluster.ClusterConnectionFactory"
     with servers.redis_cluster() as nodes, entries(SHARDS=6, RETRY_AFTER=0):
         on(nodes[0], settings, CONNECTION_FACTORY=factory)
         unread.heal()

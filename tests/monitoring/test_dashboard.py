@@ -85,7 +85,7 @@ def test_all_is_well_since_the_last_trouble_on_record(admin_client, url, few_hea
     for hours, type in enumerate(("walked", "aside", "mismatched")):
         history.record_event({"type": type, "counter": "unread", "timestamp": at + 3600 * hours})
         assert says(at + 3600 * hours)
-    client_of("default").troubles.note("Connection refused")
+    client_of("default").note_trouble("Connection refused")
     assert not says(at + 7200)
     assert "All has been well since" in health(admin_client.get(url))
 

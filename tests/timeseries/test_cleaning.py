@@ -199,7 +199,7 @@ def test_a_counter_stays_small_when_nobody_cleans(step):
 def test_on_a_cluster(settings, request):
     kind = request.node.callspec.params["server"]
     with servers.redis_cluster(kind=kind) as nodes:
-        options = {"CONNECTION_FACTORY": "notifications_counter.buffer.cluster.ClusterConnectionFactory"}
+        options = {"CONNECTION_FACTORY": "notifications_counter.contrib.redis_cluster.ClusterConnectionFactory"}
         cluster = {**settings.CACHES["default"], "LOCATION": nodes[0].url, "OPTIONS": options}
         settings.CACHES = {**settings.CACHES, "cluster": cluster}
         for name in "abcdef":

@@ -5,7 +5,6 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from notifications_counter import timeseries
-from notifications_counter.buffer.client import client_of
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.timeseries import (
     TimeSeries,
@@ -195,21 +194,6 @@ def test_async():
 
     filled = [(LONG_AGO, 3), (LONG_AGO + 60, 0)]
     assert asyncio.run(use()) == ([(LONG_AGO, 3)], filled, ["hits"])
-
-
-@pytest.mark.parametrize("shared", [False, True], ids=["of a database", "shared"])
-def test_what_something_else_has_written_costs_no_other_counter(shared):
-    series = TimeSeries(shared=shared)
-    counts = {"ready": 1, "intents": 2, "state": -3}
-    series.update_counters(counts, now=LONG_AGO)
-    key = f"{series.base}:60:hits"
-    client_of("default").redis.set(key, "x")
-    with pytest.raises(BufferUnavailable):
-        series.get_counter("hits", 60)
-    assert not client_of("default").redis.exists(key)
-    assert {name: series.get_counter(name, 60) for name in counts} == {
-        name: [(LONG_AGO, count)] for name, count in counts.items()
-    }
 
 
 def test_redis_out_of_reach():

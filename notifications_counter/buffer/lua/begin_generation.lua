@@ -1,12 +1,9 @@
 -- Begins a generation. What was cached is not found any more, and what was pending is dropped: the walk that follows
 -- looks at everyone. Intents stay, and so do their owners in flight.
--- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  aside (hash)
+-- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  aside (hash)
 -- ARGV  1 generation, the first mark  2 fingerprint of the declaration  3 name of the server, as it said before
 -- Reply nothing
 redis.call('UNLINK', pending, flushing, state, aside)
-for _, key in ipairs({intents, in_flight}) do
-  if redis.call('TYPE', key).ok ~= 'hash' then redis.call('UNLINK', key) end
-end
 redis.call('ZADD', pending, 0, SENTINEL)
 local now = redis.call('TIME')[1]
 redis.call('HSET', state, 'finished', ARGV[1], 'server', ARGV[3], 'cut_at', now)

@@ -5,11 +5,6 @@
 -- Reply the last member looked at ('' if none), counters looked at, slices removed, counters removed
 local cutoff = (tonumber(ARGV[4]) or tonumber(redis.call('TIME')[1])) - tonumber(ARGV[3])
 local work = tonumber(ARGV[6])
--- Counters of one precision have the same slices, so each is parsed only once.
-local is_old = setmetatable({}, {__index = function(seen, slice)
-  seen[slice] = (tonumber(slice) or 0) <= cutoff
-  return rawget(seen, slice)
-end})
 local last, counters, removed, gone = '', 0, 0, 0
 
 for _, member in ipairs(redis.call('ZRANGEBYLEX', known, ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[5])) do
@@ -17,7 +12,7 @@ for _, member in ipairs(redis.call('ZRANGEBYLEX', known, ARGV[1], ARGV[2], 'LIMI
   local key, old = base .. ':' .. member, {}
   local slices = redis.call('HKEYS', key)
   for _, slice in ipairs(slices) do
-    if is_old[slice] then old[#old + 1] = slice end
+    if (tonumber(slice) or 0) <= cutoff then old[#old + 1] = slice end
   end
   for i = 1, #old, 1000 do redis.call('HDEL', key, unpack(old, i, math.min(i + 999, #old))) end
   if #old == #slices then

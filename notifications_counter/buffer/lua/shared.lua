@@ -25,7 +25,8 @@ local function doubt(owner, ready_now)
   -- rules: doubt, lease
   redis.call('DEL', total_of(owner, ready_now))
   -- rule: touch (without a generation, nobody flushes; the next one looks at everyone)
-  if ready_now then redis.call('ZADD', pending, '+inf', owner) end
+  local touched = not ready_now or redis.pcall('ZADD', pending, '+inf', owner)
+  if type(touched) == 'table' then redis.call('DEL', ready) end -- something else has written pending
 end
 
 -- Returns whether a number, also as text, is an integer that was not rounded: Lua and sorted sets use doubles.

@@ -1,18 +1,18 @@
--- Reads the state of a shard at one moment.
--- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  intents (hash)  aside (hash)
--- Reply name, value, …: the fields of state and others, as Status has them
-local reply = {
-  'ready', redis.call('GET', ready) or '',
-  'now', redis.call('TIME')[1],
-  'pending', math.max(0, redis.call('ZCARD', pending) - 1),
-  'flushing', math.max(0, redis.call('ZCARD', flushing) - 1),
-  'intents', redis.call('HLEN', intents),
-  'aside', redis.call('HLEN', aside),
-  'is_whole', redis.call('ZSCORE', pending, SENTINEL) and 1 or 0,
-  'has_cut', redis.call('ZSCORE', flushing, SENTINEL) and 1 or 0,
-}
-local names = {'server', 'batch', 'finished', 'cut_at'}
-for i, value in ipairs(redis.call('HMGET', state, unpack(names))) do
-  reply[#reply + 1], reply[#reply + 2] = names[i], value or ''
+-- Reads the state of a shard at one moment. What something else has written there, with another type, is deleted first,
+-- and everyone is in doubt.
+-- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  aside (hash)
+-- Reply the texts, the flags, which are set if they are not nil, and the numbers of Status
+local types = {[pending] = 'zset', [flushing] = 'zset', [ready] = 'string'}
+for _, hash in ipairs({state, intents, in_flight, aside}) do types[hash] = 'hash' end
+for key, right in pairs(types) do
+  local found = redis.call('TYPE', key).ok
+  if found ~= right and found ~= 'none' then redis.call('UNLINK', key, ready) end
 end
-return reply
+local about = redis.call('HMGET', state, 'server', 'batch', 'finished', 'failure', 'cut_at', 'ran_at')
+local waiting, cut = redis.call('ZCARD', pending), redis.call('ZCARD', flushing)
+return {
+  {redis.call('GET', ready), unpack(about, 1, 4)},
+  {redis.call('ZSCORE', pending, SENTINEL), redis.call('ZSCORE', flushing, SENTINEL)},
+  {about[5], about[6], redis.call('TIME')[1], math.max(0, waiting - 1), math.max(0, cut - 1),
+    redis.call('HLEN', intents), redis.call('HLEN', aside)},
+}

@@ -17,7 +17,9 @@ class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc]
             "counters": {
                 "BACKEND": "django_redis.cache.RedisCache",
                 "LOCATION": "redis://redis-cluster:6379",
-                "OPTIONS": {"CONNECTION_FACTORY": "notifications_counter.buffer.cluster.ClusterConnectionFactory"},
+                "OPTIONS": {
+                    "CONNECTION_FACTORY": "notifications_counter.contrib.redis_cluster.ClusterConnectionFactory",
+                },
             }
         }
         NOTIFICATIONS_COUNTER = {"CACHE_ALIAS": "counters", "SHARDS": 6}

@@ -7,7 +7,7 @@ import pytest
 
 import servers
 from notifications_counter.buffer.client import client_of
-from notifications_counter.buffer.location import reason_of
+from notifications_counter.caches import reason_of
 from notifications_counter.exceptions import BufferUnavailable, ConfigurationError
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]

@@ -1,14 +1,21 @@
-"""The LOCATION of a cache: its URLs, and the passwords that no message, log or traceback may show."""
+"""The caches of the site: whether the counters can use one, its URLs, and the passwords that no message, log or
+traceback may show."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from django.conf import settings
+from django.utils.module_loading import import_string
+from django_redis.cache import RedisCache
+from django_redis.client import DefaultClient, ShardClient
 from redis.connection import parse_url
+
+from .conf import SETTING, shown
 
 HOW_TO_WRITE = (
     "Use a URL such as 'redis://127.0.0.1:6379/1'. Percent-encode special characters in its user name and password, as "
@@ -22,6 +29,49 @@ IN_URL = re.compile(r"://(?:[^/?#@:]*:)?(.+)@|[?&]password=([^&#]+)")
 
 ARGUMENTS = re.compile(r"(with args beginning with:).*", re.DOTALL)
 """Matches the arguments that a server repeats when it does not know a command, such as HELLO with a password."""
+
+
+def problem_of(alias: Any) -> tuple[str, str] | None:
+    """Return why the counters cannot use a cache, and what to do; None if they can."""
+    if not is_django_redis(alias):
+        return (
+            f"The counters use the cache {shown(alias)}, which is not a django-redis cache in CACHES.",
+            f"Set {SETTING}['CACHE_ALIAS'] to an entry of CACHES with the BACKEND "
+            "'django_redis.cache.RedisCache' and a LOCATION such as 'redis://127.0.0.1:6379/1'.",
+        )
+    if None in map(parse, urls_of(alias)):
+        return f"The LOCATION of the cache {alias!r} is not the URL of a Redis.", HOW_TO_WRITE
+    name = options_of(alias).get("CLIENT_CLASS") or "django_redis.client.DefaultClient"
+    client = _class(name)
+    if issubclass(client, ShardClient) or not issubclass(client, DefaultClient):
+        return (
+            f"The counters cannot use the cache {alias!r} with the CLIENT_CLASS {name!r}.",
+            "Remove CLIENT_CLASS, or use DefaultClient, HerdClient or SentinelClient of django_redis.client. For "
+            "several servers, use a Redis Cluster: a ShardClient cannot keep related keys on one server.",
+        )
+    return None
+
+
+def is_django_redis(alias: Any) -> bool:
+    """Return whether this is the alias of a django-redis cache."""
+    caches: dict[Any, Any] = settings.CACHES
+    with suppress(KeyError, TypeError):
+        return issubclass(_class(caches[alias]["BACKEND"]), RedisCache)
+    return False
+
+
+def options_of(alias: str) -> dict[str, Any]:
+    """Return the OPTIONS of a cache."""
+    caches: dict[str, Any] = settings.CACHES
+    return caches[alias].get("OPTIONS") or {}
+
+
+def _class(name: str) -> type:
+    """Return the class of this name, or ``object`` if it does not exist."""
+    with suppress(ImportError):
+        found = import_string(name)
+        return found if isinstance(found, type) else object
+    return object
 
 
 def urls_of(alias: str) -> list[Any]:
