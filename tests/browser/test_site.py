@@ -213,7 +213,6 @@ PICTURES = {
     "inbox-zh-hans": ("xiaoming", "/", {"locale": "zh-CN"}),
     "dashboard": ("admin", DASHBOARD, {}),
     "dashboard-dark": ("admin", DASHBOARD, {"color_scheme": "dark"}),
-    "dashboard-zh-hans": ("admin", DASHBOARD, {"locale": "zh-CN"}),
 }
 
 
