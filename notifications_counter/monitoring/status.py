@@ -75,7 +75,7 @@ class CounterStatus:
                         MOST_REQUESTS oldest
     ``age``             age of the oldest change or request; 0 if nothing waits
     ``in_flight``       intents that are announced and not confirmed; a transaction may have several
-    ``overdue``         how many of them are older than HEAL_AFTER, of at most 1,000 in each shard
+    ``overdue``         how many of them are older than HEAL_AFTER, of at most 100 in each shard
     ``recovery``        empty if all is in order. Reads count rows while it is ``waiting`` for processes of another
                         declaration to end, or ``due``; ``running``: stored totals are compared with the rows
     ``recovered_to``    the owner up to whom they have been compared, while it is running
