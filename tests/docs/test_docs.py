@@ -173,8 +173,9 @@ def test_every_signal_is_documented() -> None:
 
 def test_every_key_of_the_json_is_documented() -> None:
     text = section(page("reference/commands.md"), "`flush_counters`")
+    assert not [key for key in Status().as_json() if f"`{key}`" not in text]
     keys = [field.name for field in fields(CounterStatus)]
-    assert not [key for key in (*Status().as_json(), *keys) if f"`{key}`" not in text]
+    assert not [key for key in keys if f"``{key}``" not in str(CounterStatus.__doc__)]
 
 
 def test_every_kind_of_problem_is_in_the_runbook() -> None:
