@@ -12,7 +12,7 @@ from django.test import override_settings
 from django.urls import path, reverse
 
 from notifications_counter.counters import unread
-from tests.docs.test_docs import FENCE, page, python_blocks, section
+from tests.docs.test_docs import page, python_blocks, section
 from tests.support import notify, sent
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
@@ -20,11 +20,10 @@ pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
 PAGE = page("howto/lists.md")
 
 
-def run(heading: str, *others: str) -> dict[str, Any]:
-    """The names that the code below a heading defines."""
+def run(heading: str) -> dict[str, Any]:
+    """The names that the first code below a heading defines."""
     names: dict[str, Any] = {}
-    for code in [*others, *python_blocks(section(PAGE, heading))[:1]]:
-        exec(code, names)
+    exec(python_blocks(section(PAGE, heading))[0], names)
     return names
 
 
@@ -41,20 +40,9 @@ def users(healed, make_user) -> list[Any]:
 
 def test_a_list(users):
     with sent() as commands:
-        names = run("A template", python_blocks(PAGE)[0])
+        names = run("Counts in lists")
     assert commands == ["MGET"]
     assert sorted(user.unread for user in names["users"]) == [0, 1, 2, 3]
-
-
-def test_a_template(users, rf):
-    (html,) = [code for language, code in FENCE.findall(section(PAGE, "A template")) if language == "html"]
-    loaders = [("django.template.loaders.locmem.Loader", {"team.html": html})]
-    engine = {"BACKEND": "django.template.backends.django.DjangoTemplates", "OPTIONS": {"loaders": loaders}}
-    team = run("A template", python_blocks(PAGE)[0])["team"]
-    with override_settings(TEMPLATES=[engine]), sent() as commands:
-        shown = team(rf.get("/")).content.decode()
-    assert commands == ["MGET"]
-    assert [f"{user.get_username()}: {number}" in shown for number, user in enumerate(users)] == [True] * 4
 
 
 def test_a_column_in_the_admin(users, admin_client, monkeypatch):
