@@ -1,15 +1,12 @@
-"""Whatever comes from outside: it is taken, or refused with a ValueError, and touches nobody else's rows or count."""
+"""Whatever comes from outside: it is taken, or refused, and touches nobody else's rows or count."""
 
-from decimal import Decimal
 from typing import Any
 
 import pytest
 from django.db import DatabaseError, transaction
-from django.urls import reverse
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from notifications_counter.counters import unread
 from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification
 from tests.support import assert_reads, notify, rows
@@ -18,44 +15,21 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 FEW = settings(max_examples=30, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
-texts = (
-    st.text() | st.characters() | st.sampled_from(["\0", "\ud800", "' OR 1=1 --", "{nc:unread:0}", "*", "\r\nFLUSHALL"])
-)
-oddities = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.integers(-(2**70), 2**70)
-    | st.floats()
-    | st.decimals()
-    | st.binary()
-    | st.uuids()
-    | texts
-    | st.lists(st.integers(), max_size=2)
-    | st.dictionaries(st.text(), st.integers(), max_size=2)
-    | st.just(object())
-)
+texts = st.text() | st.sampled_from(["\0", "\ud800", "' OR 1=1 --", "{nc:unread:0}", "*", "\r\nFLUSHALL"])
+scalars = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | texts
+oddities = scalars | st.decimals() | st.binary() | st.uuids() | st.lists(st.integers(), max_size=2) | st.just(object())
 json = st.recursive(
-    # Half of a surrogate pair can be stored as JSON, and not be shown by the admin of Django.
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=10,
 )
 
 
-# ---------------------------------------------------------------------------------------------------------------- keys
-@FEW
-@given(key=oddities)
-@example(10**30)
-@example(Decimal("1.5"))
-@example("9" * 5000)
-@pytest.mark.keys
-def test_owners(db, key):
-    for read in (unread.count, lambda key: sum(unread.counts([key]).values()), lambda key: unread.recount([key]).wrong):
-        try:
-            assert read(key) == 0
-        except ValueError:
-            continue
+@pytest.fixture
+def two(make_user) -> tuple[Any, Any, list[Any]]:
+    alice, bob = make_user(), make_user()
+    notify(alice)
+    return alice, bob, [row.pk for row in notify(bob)]
 
 
 @FEW
@@ -66,40 +40,19 @@ def test_ids_of_notifications(healed, two, ids, take_others, as_text):
     alice, bob, others = two
     if take_others:
         ids = ids + [str(pk) if as_text else pk for pk in others]
-    own = set(Notification.objects.filter(user=alice).values_list("pk", flat=True))
-    named = own & {int(i) for i in ids if type(i) in (int, str) and is_whole(i)}
-    before = rows(alice)
-    controller = NotificationController(alice)
+    before, controller = rows(alice), NotificationController(alice)
     changed = controller.mark_all_as_read(ids)
-    assert changed <= len(named)
-    for id in ids:
-        assert controller.mark_as_read(id) is False
+    assert 0 <= changed <= len(ids)
+    assert not any(map(controller.mark_as_read, ids))
     assert (rows(alice), rows(bob)) == (before - changed, len(others))
     assert_reads(alice, bob)
 
 
-def is_whole(value: Any) -> bool:
-    try:
-        int(value)
-    except ValueError:
-        return False
-    return True
-
-
-@pytest.fixture
-def two(make_user) -> tuple[Any, Any, list[Any]]:
-    alice, bob = make_user(), make_user()
-    notify(alice)
-    return alice, bob, [row.pk for row in notify(bob)]
-
-
-# ---------------------------------------------------------------------------------------------------------------- rows
 @FEW
 @given(title=texts, kind=texts, body=texts, url=texts, data=json, size=st.sampled_from([1, 1, 1, 100_000]))
 @example("\0", "", "", "", {}, 1)
 @example("", "", "", "", {"a": "\0"}, 1)
-@example("<b>", "<b>", "<script>", "javascript:alert(1)", {"<": ">"}, 1)
-def test_contents_of_notifications(healed, two, admin_client, title, kind, body, url, data, size):
+def test_contents_of_notifications(healed, two, title, kind, body, url, data, size):
     """A row is written as a whole, or not at all, and the count agrees."""
     alice, bob, _ = two
     try:
@@ -111,18 +64,7 @@ def test_contents_of_notifications(healed, two, admin_client, title, kind, body,
         row = None
     assert_reads(alice, bob)
     if row is not None:
-        row = Notification.objects.get(pk=row.pk)
-        assert leads_nowhere_else(row.safe_url)
-        page = admin_client.get(reverse("admin:notifications_counter_notification_change", args=[row.pk]))
-        assert page.status_code == 200
-        assert b'href="javascript:' not in page.content.lower()
-        row.delete()
-
-
-@pytest.fixture
-def admin_client(client, make_user) -> Any:
-    client.force_login(make_user(is_superuser=True))
-    return client
+        Notification.objects.get(pk=row.pk).delete()
 
 
 def leads_nowhere_else(url: str) -> bool:
@@ -136,14 +78,10 @@ def leads_nowhere_else(url: str) -> bool:
 
 words_of_links = ["javascript:", "JaVa", "script:", "data:", "http:", "https://", "//", "/", "\\", "\t", "\n", "\x01"]
 words_of_links += ["\u3000", " ", "example.com", "@", ":", "?", "#", "alert(1)", "[", "]", "%0a", "\uff4a"]
-pieces = st.sampled_from(words_of_links)
 
 
 @pytest.mark.once
 @settings(FEW, max_examples=500)
-@given(url=st.lists(pieces, max_size=8).map("".join) | st.text())
+@given(url=st.lists(st.sampled_from(words_of_links), max_size=8).map("".join) | st.text())
 def test_links(url):
     assert leads_nowhere_else(Notification(url=url).safe_url)
-
-
-# --------------------------------------------------------------------------------------------------------------- Redis
