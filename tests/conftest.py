@@ -23,7 +23,6 @@ from notifications_counter.counters import BUILT_IN, all_counters, unread, unsee
 from notifications_counter.declaration import declarations
 from notifications_counter.testing import delete_keys, isolated_counters
 
-from .faults.child import Child
 from .support import entries, redis_out_of_reach
 
 numbers = itertools.count()
@@ -220,19 +219,3 @@ def child_environment() -> dict[str, str]:
         "TEST_DATABASE_NAME": str(connection.settings_dict["NAME"]),
         "TEST_KEY_PREFIX": settings.NOTIFICATIONS_COUNTER["KEY_PREFIX"],
     }
-
-
-@pytest.fixture
-def flusher(child_environment: dict[str, str]) -> Iterator[Callable[..., Child]]:
-    """A function that starts a flusher, which stops at the step that it is given."""
-    children: list[Child] = []
-
-    def start(*arguments: Any) -> Child:
-        children.append(Child(child_environment, *arguments))
-        return children[-1]
-
-    yield start
-    for child in children:
-        child.kill()
-        child.process.stdin.close()
-        child.process.stdout.close()

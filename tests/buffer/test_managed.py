@@ -9,7 +9,7 @@ import redis
 from redis.exceptions import NoPermissionError
 
 import servers
-from tests.faults.child import ROOT
+from tests.__main__ import ROOT
 
 pytestmark = [pytest.mark.once, pytest.mark.slow]
 

@@ -1,12 +1,10 @@
 """Writers that are killed before each message between them and the servers: every read is right at once."""
 
-import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
+import traceback
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
@@ -15,22 +13,24 @@ from urllib.parse import urlsplit
 
 import pytest
 from django.conf import settings
-from django.db import connection
+from django.db import connection, connections, transaction
+from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
+from notifications_counter.buffer.client import client_of, read_all_owed
 from notifications_counter.conf import options
 from notifications_counter.counters import Counter, unread
 from notifications_counter.models import Notification
 from servers.relay import Relay
-from tests.composite_owners.counters import votes
-from tests.composite_owners.models import Vote
-from tests.support import PATIENCE, entries
+from tests.support import PATIENCE, entries, rows
 from tests.tasks.counters import open_issues, urgent_issues
 from tests.tasks.models import Issue, Project
 
-from .child import ROOT
-
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),  # pytest-xdist has threads
+]
 
 
 class Trap:
@@ -87,93 +87,119 @@ class DeadlyRelay(Relay):
 
 
 class Writer:
-    """The process of tests/faults/writer.py, behind relays."""
+    """Writes in a fork, which comes to the servers by relays."""
 
-    def __init__(self, environment: dict[str, str], user: Any):
-        self.trap = Trap()
-        location = urlsplit(settings.CACHES["default"]["LOCATION"])
-        self.relays = [DeadlyRelay(location.port or 6379, self.trap)]
-        environment = {
-            **environment,
-            "TEST_REDIS_URL": location._replace(netloc=f"127.0.0.1:{self.relays[0].port}").geturl(),
-        }
-        if port := settings.DATABASES["default"].get("PORT"):
+    def __init__(self, spare: Any):
+        self.spare, self.trap = spare, Trap()
+        self.location = urlsplit(settings.CACHES["default"]["LOCATION"])
+        self.relays = [DeadlyRelay(self.location.port or 6379, self.trap)]
+        if port := connection.settings_dict["PORT"]:
             self.relays.append(DeadlyRelay(int(port), self.trap))
-            environment["TEST_DATABASE_PORT"] = str(self.relays[1].port)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.writer", json.dumps(str(user))],
-            cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        assert self.process.stdout.readline() == "ready\n"
 
-    def say(self, what: Any) -> Any:
-        print(json.dumps(what, default=str), file=self.process.stdin, flush=True)
-        return json.loads(self.process.stdout.readline())
-
-    def write(self, name: str, owners: Iterable[Any], n: int) -> bool:
+    def write(self, work: Callable[[], object], n: int) -> bool:
         """Write in a process that is killed before the n-th message. Returns whether there were so many."""
-        self.trap.set(self.say([name, list(owners)]), n)
-        return {0: False, -signal.SIGKILL: True}[self.say("go")]
+        connections.close_all()
+        (is_ready, say_ready), (may_go, say_go) = os.pipe(), os.pipe()
+        if not (pid := os.fork()):
+            status = 1
+            try:
+                self.connect()
+                os.write(say_ready, b".")
+                os.read(may_go, 1)
+                work()
+                read_all_owed()
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        os.close(say_ready)
+        assert os.read(is_ready, 1)
+        self.trap.set(pid, n)
+        os.write(say_go, b".")
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        for end in (is_ready, may_go, say_go):
+            os.close(end)
+        return {0: False, -signal.SIGKILL: True}[code]
 
-    def close(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-        for relay in self.relays:
-            relay.socket.close()
+    def connect(self) -> None:
+        """In the fork: use the relays, and learn that Redis knows the scripts."""
+        location = self.location._replace(netloc=f"127.0.0.1:{self.relays[0].port}").geturl()
+        override_settings(CACHES={"default": {**settings.CACHES["default"], "LOCATION": location}}).enable()
+        if len(self.relays) > 1:
+            connection.settings_dict["PORT"] = str(self.relays[1].port)
+        create(self.spare)
+        upsert(self.spare, self.spare)
+        read_all_owed()
+        client_of("default").call("EXISTS", "x")
 
 
 @pytest.fixture
-def writer(child_environment, make_user) -> Iterator[Writer]:
-    writer = Writer(child_environment, make_user().pk)
+def writer(make_user: Callable[[], Any]) -> Iterator[Writer]:
+    writer = Writer(make_user().pk)
     yield writer
-    writer.close()
+    for relay in writer.relays:
+        relay.socket.close()
+
+
+# -------------------------------------------------------------------------------------------------------------- writes
+def create(user: Any) -> None:
+    Notification.objects.create(user_id=user, title="x")
+
+
+def create_together(*users: Any) -> None:
+    with transaction.atomic():
+        for user in users:
+            create(user)
+
+
+def upsert(old: Any, new: Any) -> None:
+    """Nothing says whose counts this changes."""
+    row = Notification.objects.filter(user=old, read_at=None)[0]
+    row.user_id = new
+    unique = {} if connection.vendor == "mysql" else {"unique_fields": ["pk"]}
+    Notification.objects.bulk_create([row], update_conflicts=True, update_fields=["user"], **unique)
+
+
+def create_issue(project: Any) -> None:
+    """Two counters count it."""
+    Issue.objects.create(project_id=project, urgent=True)
+
+
+OWNERS = {create: 1, create_together: 3, upsert: 2, create_issue: 1}
 
 
 class Site:
-    """Owners, and the rows that are there before each write."""
+    """Owners, and their counters."""
 
-    def __init__(self, name: str, make_user: Any):
-        self.counters = [unread]
-        self.owners: list[Any] = []
-        if name == "create_issue":
-            self.counters, self.owners = [open_issues, urgent_issues], [Project.objects.create().pk]
-        elif name == "move_votes":
-            self.counters, self.owners = [votes], [(1, 1, 5), (1, 1, 4)]
+    def __init__(self, work: Callable[..., None], make_user: Callable[[], Any]):
+        if work is create_issue:
+            self.counters, self.prepare = [open_issues, urgent_issues], create_issue
+            self.owners = [Project.objects.create().pk]
         else:
-            self.owners = [make_user().pk for _ in range(1 if name == "create" else 3)]
+            self.counters, self.prepare = [unread], create
+            self.owners = [make_user().pk for _ in range(OWNERS[work])]
 
-    def prepare(self) -> None:
-        for owner in self.owners:
-            if self.counters == [unread]:
-                Notification.objects.create(user_id=owner, title="x")
-            elif self.counters == [votes]:
-                Vote.objects.create(shop=owner[0], item=owner[1], stars=owner[2])
-            else:
-                Issue.objects.create(project_id=owner)
+    def rows(self) -> list[dict[Any, int]]:
+        return [{owner: rows(owner, counter) for owner in self.owners} for counter in self.counters]
 
-    def rows(self, counter: Counter) -> dict[Any, int]:
-        names = counter.owner_attnames
-        keys = {owner: owner if isinstance(owner, tuple) else (owner,) for owner in self.owners}
-        found = counter.source._base_manager.filter(counter.q)
-        return {owner: found.filter(**dict(zip(names, key, strict=True))).count() for owner, key in keys.items()}
+    def ways(self) -> Iterable[tuple[Counter, Callable[[Counter], dict[Any, int]]]]:
+        for counter in self.counters:
+            yield counter, lambda counter: counter.counts(self.owners)
+            yield counter, lambda counter: {owner: counter.count(owner) for owner in self.owners}
 
     def read(self) -> int:
-        """Read in every way, twice: the first may keep what the second finds. Returns how many reads were compared."""
+        """Read in every way, twice: the first may keep what the second finds. Returns how many reads were compared: a
+        COMMIT may be under way."""
         compared = 0
-        for counter in self.counters * 2:
-            for way, read in self.ways(counter).items():
-                before = self.rows(counter)
-                found = read()
-                if before == self.rows(counter):
-                    assert found == before, f"{counter.name}.{way}"
+        for _ in range(2):
+            for counter, way in self.ways():
+                before = {owner: rows(owner, counter) for owner in self.owners}
+                found = way(counter)
+                if before == {owner: rows(owner, counter) for owner in self.owners}:
+                    assert found == before, counter.name
                     compared += 1
         return compared
-
-    def ways(self, counter: Counter) -> dict[str, Callable[[], dict[Any, int]]]:
-        return {
-            "counts": lambda: counter.counts(self.owners),
-            "count": lambda: {owner: counter.count(owner) for owner in self.owners},
-        }
 
     def heal(self) -> None:
         for counter in self.counters:
@@ -183,29 +209,31 @@ class Site:
 
 
 @pytest.mark.parametrize("is_warm", [True, pytest.param(False, marks=pytest.mark.once)], ids=["warm", "cold"])
-@pytest.mark.parametrize("name", ["create", "create_together", "update", "upsert", "create_issue", "move_votes"])
-def test_reads_are_right_at_once(name, is_warm, writer, make_user, redis_client, record_property):
+@pytest.mark.parametrize("work", OWNERS)
+def test_reads_are_right_at_once(work, is_warm, writer, make_user, redis_client, record_property):
     """After the kill, after what was on its way has arrived, and after a heal."""
-    site = Site(name, make_user)
-    site.heal()
+    site = Site(work, make_user)
+    for counter in {unread, *site.counters}:
+        counter.heal()
+    create(writer.spare)
     outcomes: Tally[bool] = Tally()  # whether the rows have changed
     reads = 0
     was_killed = True
     while was_killed:
-        site.prepare()
+        for owner in site.owners:
+            site.prepare(owner)
         site.read()
         with CaptureQueriesContext(connection) as queries:
-            for counter in site.counters:
-                for read in site.ways(counter).values():
-                    read()
+            for counter, way in site.ways():
+                way(counter)
         assert not queries.captured_queries
         if not is_warm:
             redis_client.delete(*redis_client.keys(f"{{{options.KEY_PREFIX}:*:total:*"), "none")
-        before = [site.rows(counter) for counter in site.counters]
-        was_killed = writer.write(name, site.owners, outcomes.total() + 1)
+        before = site.rows()
+        was_killed = writer.write(lambda: work(*site.owners), outcomes.total() + 1)
         try:
             reads += site.read()
-            outcomes[[site.rows(counter) for counter in site.counters] != before] += 1
+            outcomes[site.rows() != before] += 1
             writer.trap.release()
             reads += site.read()
             site.heal()

@@ -11,6 +11,7 @@ import random
 import subprocess
 import sys
 import time
+from collections import Counter as Tally
 from contextlib import ExitStack
 
 import django
@@ -54,7 +55,7 @@ def main(arguments: list[str]) -> int:
             server = stack.enter_context(DATABASES[chosen.database]())
             os.environ |= {"TEST_DATABASE": chosen.database, "TEST_DATABASE_PORT": str(server.port)}
             django.setup()
-            from .tenants import create
+            from .database import create
 
             create()
         else:
@@ -64,14 +65,14 @@ def main(arguments: list[str]) -> int:
 
 def torment(seconds: float, seed: int, names: list[str]) -> int:
     from . import truth
-    from .rounds import Round, Survived, Wrong, make_users, rounds
-    from .tenants import current
+    from .database import current
+    from .rounds import Round, Wrong, make_users, rounds
 
     logger = logging.getLogger("notifications_counter")  # it has much to say
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
     print(f"{current().vendor}, seed {seed}", flush=True)
-    users, survived, started, number = make_users(), Survived(), time.monotonic(), 0
+    users, survived, started, number = make_users(), Tally[str](), time.monotonic(), 0
     names = names or rounds()
     try:
         with truth.noted():
@@ -89,7 +90,8 @@ def torment(seconds: float, seed: int, names: list[str]) -> int:
         print(wrong)
         return 1
     finally:
-        print(survived.report(time.monotonic() - started), flush=True)
+        print(f"{time.monotonic() - started:.0f} seconds. Survived:")
+        print(*(f"{times:7,} {what}" for what, times in sorted(survived.items())), sep="\n", flush=True)
     return 0
 
 

@@ -1,54 +1,85 @@
-"""What the torment asks of the database, and does to its clients."""
+"""The databases of a site under torment, and its tenants: by the settings, each has a schema or a database, or there
+are none."""
 
 import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from django.db import OperationalError, connections
+from django.conf import settings
+from django.db import connections, router
 
+from notifications_counter.models import Notification
 from servers import HOST
+from tests.tenants.router import working_for
 
-from .tenants import current, each
-
+SCHEMAS = ["blue", "green"]
 CLIENTS = {
     "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
     "mysql": "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()",
 }
-WAITING = {
-    "postgresql": f"{CLIENTS['postgresql']} AND wait_event_type = 'Lock'",
-    "mysql": "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
-}
-END = {
-    "postgresql": ["SELECT pg_terminate_backend({})", "SELECT pg_cancel_backend({})"],
-    "mysql": ["KILL {}", "KILL QUERY {}"],
-}
-"""How to end a client, and how to end only its statement."""
 LIMIT = {"postgresql": "SET statement_timeout = {}", "mysql": "SET max_statement_time = {} / 1000"}
 LIMITED = re.compile("statement timeout|max_statement_time")
 
 
-def run(statement: str) -> list[Any]:
+# ------------------------------------------------------------------------------------------------------------- tenants
+def tenants() -> list[str]:
+    """Their names; one that is empty if there are none."""
+    if hasattr(settings, "TENANT_MODEL"):
+        return SCHEMAS
+    return list(connections) if settings.DATABASE_ROUTERS else [""]
+
+
+def at(tenant: str) -> AbstractContextManager[Any]:
+    """Work for a tenant."""
+    if hasattr(settings, "TENANT_MODEL"):
+        from django_tenants.utils import schema_context
+
+        return schema_context(tenant)
+    return working_for(tenant) if tenant else nullcontext()
+
+
+def each() -> Iterator[str]:
+    """Work for one tenant after the other."""
+    for tenant in tenants():
+        with at(tenant):
+            yield tenant
+
+
+def here() -> str:
+    """The tenant for whom this thread works."""
+    connection = current()
+    return getattr(connection, "schema_name", connection.alias) if tenants() != [""] else ""
+
+
+def current() -> Any:
+    """The connection of this tenant."""
+    return connections[router.db_for_write(Notification)]
+
+
+def create() -> None:
+    """Create the databases of the tests, and the schemas in them."""
+    for connection in connections.all():
+        connection.creation.create_test_db(verbosity=0, serialize=False)
+    if hasattr(settings, "TENANT_MODEL"):
+        from tests.tenants.models import Client
+
+        for name in SCHEMAS:
+            Client(schema_name=name, name=name).save(verbosity=0)
+
+
+# ----------------------------------------------------------------------------------------------------------- databases
+def run(*statements: str) -> list[Any]:
+    """Run statements, and return the rows of the last one."""
     with current().cursor() as cursor:
-        cursor.execute(statement)
-        return [row[0] for row in cursor.fetchall()] if cursor.description else []
+        for statement in statements:
+            cursor.execute(statement)
+        return cursor.fetchall() if cursor.description else []
 
 
 def clients() -> set[int]:
     """The connections that the database has, or those of all tenants, if it is a server."""
-    return {client for _ in each() if current().vendor in CLIENTS for client in run(CLIENTS[current().vendor])}
-
-
-def waiting_clients() -> list[int]:
-    """Those that wait for a lock."""
-    return run(WAITING[current().vendor])
-
-
-def end(client: int, only_its_statement: bool) -> None:
-    """End a client, unless it has just ended by itself."""
-    try:
-        run(END[current().vendor][only_its_statement].format(client))
-    except OperationalError as error:
-        if "Unknown thread id" not in str(error):
-            raise
+    return {client for _ in each() if current().vendor in CLIENTS for (client,) in run(CLIENTS[current().vendor])}
 
 
 def limit_statements(milliseconds: int) -> None:
@@ -67,23 +98,8 @@ def use(port: int) -> None:
         connection.settings_dict["PORT"] = str(port)
 
 
-# ---------------------------------------------------------------------------------------------------------- PostgreSQL
-def promote(port: int) -> None:
-    """Make a standby a primary."""
-    _ask(port, "SELECT pg_promote()")
-
-
-def written(port: int) -> str:
-    """How far the log of a primary has come."""
-    return _ask(port, "SELECT pg_current_wal_insert_lsn()::text")
-
-
-def has_received(port: int, position: str) -> bool:
-    """Has a standby received the log so far?"""
-    return _ask(port, "SELECT pg_last_wal_receive_lsn() >= %s::pg_lsn", position)
-
-
-def _ask(port: int, statement: str, *params: str) -> Any:
+def ask(port: int, statement: str, *params: str) -> Any:
+    """What a PostgreSQL says."""
     import psycopg
 
     with psycopg.connect(host=HOST, port=port, user="postgres", dbname="postgres", autocommit=True) as connection:

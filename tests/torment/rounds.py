@@ -4,7 +4,6 @@ import random
 import time
 from collections import Counter as Tally
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import Any
 
 from django.conf import settings
@@ -19,14 +18,11 @@ from notifications_counter.models import Notification, UserNotificationsCount
 from tests.support import CLUSTER, is_walking
 
 from . import truth
-from .database import clients
-from .database_faults import DatabaseFaults
-from .journal import Notes, now
-from .processes import release
-from .redis_faults import RedisFaults
-from .site import MISFORTUNES, Site
-from .tenants import at, current, each, tenants
-from .tormentor import PATIENCE, PROXIED, SETUP, Tormentor, start_redis
+from .actors import MISFORTUNES
+from .database import at, clients, current, each, tenants
+from .faults import PATIENCE, PROXIED, SETUP, Tormentor, start_redis
+from .history import Notes, Numbers, now
+from .site import Site, release
 
 ENTRIES = {"HEAL_AFTER": 1, "RETRY_AFTER": 0.1, "TOTAL_TTL": 1}
 ANY_OF: dict[str, list[Any]] = {"SHARDS": [1, 1, 3], "RECORD_ACTIVITY": [False, True]}
@@ -36,38 +32,24 @@ USERS = 10
 
 KILLS = ("writers_killed", "flushers_killed", "readers_killed", "recounters_killed")
 STOPS = ("writers_stopped", "flushers_stopped")
-INTERRUPTIONS = ("interrupted", "statements_timed_out", "clients_ended_at_a_lock")
 DISTURBANCES = ("redis_restarted_with_aof", "redis_stalled", "connections_broken", "connections_refused")
 SAFE_WITH_A_LOSS = ("flushers_killed", "readers_killed", *STOPS, "user_deleted", "rolled_back")
-LOSSES = (
-    "redis_restarted_empty", "redis_restarted_with_old_rdb", "redis_failed_over", "redis_failed_over_and_back",
-    "sentinel_failed_over", "redis_keys_deleted",
-)  # fmt: skip
+LOSSES = ("redis_restarted_empty", "redis_restarted_with_old_rdb", "redis_failed_over", "sentinel_failed_over")
 PAST = ("database_restored", "database_failed_over")
 SLOW = {"sentinel_failed_over", "deployed", *PAST}
-SINGLE = (
-    *KILLS, *STOPS, *MISFORTUNES, *INTERRUPTIONS, *DISTURBANCES, "database_connections_broken", "deployed", *LOSSES,
-    *PAST,
-)  # fmt: skip
 ROUNDS: dict[str, tuple[str, ...]] = {
-    **{fault: (fault,) for fault in SINGLE},
-    "all_but_a_loss": (*KILLS, *STOPS, *MISFORTUNES, "interrupted", *DISTURBANCES),
-    "deployed_and_more": ("deployed", "redis_restarted_with_aof", "rolled_back", "user_deleted", "readers_killed"),
-    "interruptions_and_all_killed": (*INTERRUPTIONS, *KILLS, *MISFORTUNES),
-    **{f"{past}_and_more": (past, *SAFE_WITH_A_LOSS) for past in PAST},
-    **{f"{loss}_and_more": (loss, *SAFE_WITH_A_LOSS) for loss in LOSSES},
+    "disturbed": (*KILLS, *STOPS, *MISFORTUNES, "interrupted", *DISTURBANCES),
+    "database_connections_broken": ("database_connections_broken",),
+    "deployed": ("deployed", "redis_restarted_with_aof", "rolled_back", "user_deleted", "readers_killed"),
+    "interrupted": ("interrupted", "statements_timed_out", *KILLS, *MISFORTUNES),
+    **{fault: (fault, *SAFE_WITH_A_LOSS) for fault in (*PAST, *LOSSES)},
     **{f"{loss}_and_all_killed": (loss, *KILLS, *STOPS, *MISFORTUNES) for loss in LOSSES},
 }
 OF_SUMS = "sums_"
 """Begins the names of rounds in which the counter adds up a column."""
 ROUNDS |= {
-    f"{OF_SUMS}{name}": ROUNDS[name]
-    for name in ("all_but_a_loss", "deployed_and_more", "database_restored_and_more", "redis_failed_over_and_more")
+    f"{OF_SUMS}{name}": ROUNDS[name] for name in ("disturbed", "deployed", "database_restored", "redis_failed_over")
 }
-
-
-class AllFaults(RedisFaults, DatabaseFaults):
-    """Who can do all of them."""
 
 
 def rounds() -> list[str]:
@@ -84,36 +66,11 @@ class Wrong(AssertionError):
     """A promise was broken; the text says all that is known."""
 
 
-@dataclass
-class Survived:
-    """What a run has gone through. A round is ``void`` if it cannot be judged."""
-
-    rounds: int = 0
-    void: int = 0
-    calls: Tally[str] = field(default_factory=Tally)
-    faults: Tally[str] = field(default_factory=Tally)
-    ambushes: Tally[str] = field(default_factory=Tally)
-    recounts: int = 0
-    recounted_wrong: int = 0
-
-    def report(self, seconds: float) -> str:
-        calls = ", ".join(f"{number:,} {what}" for what, number in self.calls.items())
-        lines = [f"{seconds:.0f} seconds, {self.rounds} rounds, {self.void} void; {calls}. Survived:"]
-        lines += [f"{times:7,} {fault.replace('_', ' ')}" for fault, times in sorted(self.faults.items())]
-        if self.ambushes:
-            lines.append("Killed and stopped at named moments, among these:")
-            lines += [f"{times:7,} {moment}" for moment, times in sorted(self.ambushes.items())]
-        if self.recounts:
-            lines.append(
-                f"recount_counters found something in {self.recounted_wrong} of {self.recounts} rounds that lost "
-                "Redis and killed writers."
-            )
-        return "\n".join(lines)
-
-
 class Round:
-    def __init__(self, name: str, seed: int, users: list[Any], survived: Survived):
-        self.name, self.faults, self.seed = name, ROUNDS[name], seed
+    """One round. ``survived`` says how often what has happened."""
+
+    def __init__(self, name: str, seed: int, users: list[Any], survived: Tally[str]):
+        self.name, self.faults, self.seed = name, ROUNDS.get(name, (name,)), seed
         self.users, self.survived = users, survived
         self.chance = random.Random(seed)
         # A transaction that stands still is taken for dead, unless it could die after that.
@@ -128,11 +85,6 @@ class Round:
             self.options["CONNECTION_FACTORY"] = CLUSTER
             self.entries["SHARDS"] = 3
 
-    @property
-    def loses_twice(self) -> bool:
-        """Is Redis lost, and writers killed with it?"""
-        return not {"writers_killed", "hook_raised"}.isdisjoint(self.faults) and not set(LOSSES).isdisjoint(self.faults)
-
     def run(self) -> None:
         with ExitStack() as stack:
             server = stack.enter_context(start_redis())
@@ -141,7 +93,7 @@ class Round:
             stack.callback(release, unread.q, unread.sum)
             condition = self.chance.choice([truth.WIDE, truth.NARROW]) if "deployed" in self.faults else unread.q
             release(condition, "id" if self.name.startswith(OF_SUMS) else None)
-            base: dict[str, int] = {}
+            base: Numbers = {}
             for _ in each():
                 unread.heal()
                 unread.flush(chunk_size=5000)  # a round may choose chunks of one user
@@ -150,15 +102,16 @@ class Round:
             truth.take()
             others = clients()
             connections.close_all()
-            site = Site(self.users, self.seed, directory, self.faults)
-            tormentor = AllFaults(site, server, self.faults, self.chance, stack)
+            tormentor = Tormentor(
+                Site(self.users, self.seed, directory, self.faults), server, self.faults, self.chance, stack
+            )
             try:
                 tormentor.run(TORMENT if SLOW.isdisjoint(self.faults) else 3 * TORMENT)
                 if tormentor.had_two_masters():
-                    self.survived.void += 1
+                    self.survived["rounds that cannot be judged"] += 1
                     return
                 stack.enter_context(self.settings(tormentor.server))
-                self.calm_down(others)
+                tormentor.wait(lambda: clients() <= others)  # those that died may have asked for something
                 wrong = self.check(base, tormentor)
             except servers.Missing:
                 raise
@@ -175,39 +128,34 @@ class Round:
             NOTIFICATIONS_COUNTER={**settings.NOTIFICATIONS_COUNTER, **self.entries},
         )
 
-    def calm_down(self, others: set[int]) -> None:
-        """Wait until the database has ended what clients that died had asked for."""
-        deadline = now() + PATIENCE
-        while not clients() <= others:
-            assert now() < deadline, "the database still works for clients that are gone"
-            time.sleep(0.02)
-
-    def check(self, base: dict[str, int], tormentor: Tormentor) -> list[str]:
+    def check(self, base: Numbers, tormentor: Tormentor) -> list[str]:
         """What is wrong once the app has had all the time that it may take."""
-        notes = Notes.of(tormentor.site.directory, tormentor.died)
-        history = notes.history(base, truth.take(), tormentor.losses)
+        notes, changes = Notes.of(tormentor.site.directory, tormentor.died), truth.take()
+        sums = Tally(base)
+        for numbers in changes.values():
+            sums.update(numbers)
         # Of each write: nobody waits for the reply to a confirmation, so any may be lost.
         self.heal(max([0.0, *(write.due for write in notes.writes)]))
-        wrong = [difference for _ in each() for difference in self.differences(history.sums())]
-        wrong += history.impossible()
-        self.survived.rounds += 1
-        self.survived.faults += tormentor.survived
-        self.survived.faults.update(write.action for write in notes.writes if write.action in MISFORTUNES)
-        self.survived.faults += notes.faults
-        self.survived.ambushes += notes.ambushes
-        self.survived.calls.update(writes=len(notes.writes), reads=len(notes.reads), flushes=notes.flushed)
+        wrong = [difference for _ in each() for difference in self.differences(sums)]
+        wrong += notes.impossible(base, changes, tormentor.losses)
+        self.survived += tormentor.survived + notes.seen
+        self.survived.update(write.action for write in notes.writes if write.action in MISFORTUNES)
+        self.survived.update(rounds=1, writes=len(notes.writes), reads=len(notes.reads))
         return wrong
 
     def heal(self, due: float) -> None:
-        """Wait until then, and do what heals."""
+        """Wait until then, and do what heals. If Redis is lost, and writers killed with it, that takes a recount."""
         time.sleep(max(0.0, due - now()))
-        if self.loses_twice:
-            self.survived.recounts += 1
-            self.survived.recounted_wrong += sum(unread.recount().wrong for _ in each()) > 0
+        if not {"writers_killed", "hook_raised"}.isdisjoint(self.faults) and not set(LOSSES).isdisjoint(self.faults):
+            self.survived["rounds in which a recount found something"] += (
+                sum(unread.recount().wrong for _ in each()) > 0
+            )
         for _ in range(2):
             for _ in each():
                 unread.heal()
+                deadline = now() + PATIENCE
                 while is_walking():  # a flusher was killed with a page
+                    assert now() < deadline
                     time.sleep(1)
                     unread.heal()
                 unread.flush()
@@ -217,11 +165,11 @@ class Round:
         rows = Notification.objects.filter(condition)
         return {user: int(rows.for_user(user).aggregate(found=found)["found"] or 0) for user in self.users}
 
-    def differences(self, by_truth: dict[str, int]) -> list[str]:
+    def differences(self, sums: Numbers) -> list[str]:
         rows = self.rows(unread.q)
         stored = dict(UserNotificationsCount.objects.values_list("pk", "unread_count"))
         seen = {
-            "triggers": {user: by_truth[truth.owner_name(user)] for user in self.users},
+            "triggers": {user: sums[truth.owner_name(user)] for user in self.users},
             "stored": {user: stored.get(user, 0) for user in self.users},
             "count": {user: unread.count(user) for user in self.users},
             "count again": {user: unread.count(user) for user in self.users},
@@ -240,14 +188,9 @@ class Round:
         return wrong
 
     def story(self, tormentor: Tormentor, wrong: list[str]) -> str:
-        lines = [
-            f"round {self.name}, seed {self.seed}, {self.entries}: {len(wrong)} wrong",
-            *wrong[:20],
-            "",
-            "The last events:",
-        ]
-        lines += [f"{when:.6f} {event}" for when, event in tormentor.events[-60:]]
-        return "\n".join([*lines, "", tormentor.site.tracebacks.read_text()])
+        about = f"round {self.name}, seed {self.seed}, {self.entries}: {len(wrong)} wrong"
+        events = [f"{when:.6f} {event}" for when, event in tormentor.events[-60:]]
+        return "\n".join([about, *wrong[:20], "", *events, "", tormentor.site.tracebacks.read_text()])
 
 
 def make_users() -> list[Any]:

@@ -1,95 +1,220 @@
-"""What the processes of a site under traffic do."""
+"""The processes of a site under traffic: forked, so that they are light, and each with a journal."""
 
+import ctypes
+import faulthandler
+import math
+import os
 import random
+import re
+import signal
+import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from multiprocessing.sharedctypes import RawValue
+from pathlib import Path
 from typing import Any
 
-from django.contrib.auth import get_user_model
-from django.db import IntegrityError, connections, transaction
+from django.conf import settings
+from django.db import IntegrityError, InterfaceError, OperationalError, connections
+from django.db.models import Q
+from django.db.transaction import TransactionManagementError
+from django.test import override_settings
 
+import servers
 from notifications_counter.counters import unread
+from notifications_counter.databases.identity import forget_buffers
 from notifications_counter.exceptions import BufferUnavailable
-from notifications_counter.models import CounterShard, Notification, UserNotificationsCount
+from notifications_counter.upkeep import heal
 from notifications_counter.upkeep.heal import put_in_force
 from notifications_counter.upkeep.places import at, local_counters
-from tests.faults.actors import Change, Reader, Writer, atomic
+from notifications_counter.writes.rows import columns_of
+from tests.faults.moments import Call, Countdown, Moments, of_a_flush, of_a_read, of_a_write, of_healing
 from tests.support import entries
 
-from . import database, tenants, truth
-from .journal import Journal, now
-from .processes import INTERRUPTS, OUTAGES, PAUSE, Interruptible, Processes
+from . import database, truth
+from .actors import MISFORTUNES, HookRaised, Reader, Writer
+from .history import Journal, now
 
-MISFORTUNES = ("user_deleted", "rolled_back", "hook_raised")
+ROLES = {"writer": 4, "reader": 4, "flusher": 2, "recounter": 1}
+"""How many there are. A recounter rights what others do wrong: there is one only if it is killed."""
+PAUSE = {"writer": 0.005, "reader": 0.01, "flusher": 0.03, "recounter": 0.03}
+"""Seconds between two calls."""
+MOMENTS: dict[str, Callable[[], list[Call]]] = {
+    "writer": of_a_write,
+    "flusher": lambda: of_a_flush() + of_healing(),
+    "reader": of_a_read,
+    "recounter": of_healing,
+}
+TIMES = {"writer": 12, "flusher": 3, "reader": 20, "recounter": 5}
+"""At which of so many times of a moment a process is struck there."""
 
-
-class HookRaised(Exception):
-    pass
-
-
-class HarriedWriter(Writer):
-    """A writer with misfortunes of its own."""
-
-    misfortunes: tuple[str, ...] = ()
-
-    def choose(self) -> Callable[[], Change]:
-        if self.misfortunes and self.chance.random() < 0.15:
-            return getattr(self, self.chance.choice(self.misfortunes))
-        if len(tenants.tenants()) > 1 and self.chance.random() < 0.1:
-            return self.of_two_tenants
-        return super().choose()
-
-    def of_two_tenants(self) -> Change:
-        """Change rows of another tenant inside of a transaction: with schemas, it commits both."""
-        with atomic():
-            self.create()
-            with tenants.at(self.chance.choice(tenants.tenants())):
-                self.bulk_create()
-            self.save_own()
-        return {}
-
-    def user_deleted(self) -> Change:
-        """Delete a user, or create one again under the same primary key."""
-        user = self.chance.choice(self.users[-3:])
-        model = get_user_model()
-        deleted, _ = model.objects.filter(pk=user).delete()
-        if not deleted:
-            model.objects.create(pk=user, username=f"{user} {self.chance.random()}")
-        return {}
-
-    def rolled_back(self) -> Change:
-        """All of a transaction, or what followed a savepoint."""
-        return self.chance.choice([self.roll_back, self.savepoints])()
-
-    def hook_raised(self) -> Change:
-        """Somebody else's hook raises on commit, before ours is called or after."""
-
-        def fail() -> None:
-            raise HookRaised
-
-        using = tenants.current().alias
-        with transaction.atomic(using=using):
-            if self.chance.random() < 0.5:
-                transaction.on_commit(fail, using)
-                self.bulk_create()
-            else:
-                self.bulk_create()
-                transaction.on_commit(fail, using)
-        return {}
+Interruptible = AbstractContextManager[None]
+OUTAGES = (OperationalError, InterfaceError, TransactionManagementError)
 
 
-class Site(Processes):
-    """What each process does: a method for each role."""
+class TimeLimit(Exception):
+    """As Celery's SoftTimeLimitExceeded."""
 
+
+class Interrupt(BaseException):
+    """As gevent's Timeout."""
+
+
+INTERRUPTS = (TimeLimit, Interrupt)
+
+
+@dataclass(eq=False)
+class Process:
+    pid: int
+    role: str
+    name: str
+    stopped_until: float | None = None
+
+
+class Interrupts:
+    """``with interrupts: …`` is sometimes interrupted, wherever it is by then."""
+
+    def __init__(self, chance: random.Random, is_calm: Callable[[], bool]):
+        self.chance, self.is_calm = chance, is_calm
+        self.inside = False
+        signal.signal(signal.SIGALRM, self.strike)
+
+    def __enter__(self) -> None:
+        if not self.is_calm() and self.chance.random() < 0.1:
+            signal.setitimer(signal.ITIMER_REAL, self.chance.uniform(0.0001, 0.03))
+        self.inside = True
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        self.inside = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        try:
+            while error is not None:  # whoever handles an interrupt may raise something else
+                if isinstance(error, INTERRUPTS):
+                    raise error
+                error = error.__cause__ or error.__context__
+        finally:
+            del error  # a cycle through this frame would keep a cursor alive, and with it a lock of SQLite
+
+    def strike(self, *_: object) -> None:
+        if self.inside:
+            self.inside = False
+            raise self.chance.choice(INTERRUPTS)
+
+
+class Site:
+    """Processes that go on until all is ``over``: a method for each role. ``redis_ports`` and ``database_ports`` lead
+    each role to a proxy, and ``sentinel_port`` all of them to a sentinel. Those that start are of a release that counts
+    by ``condition``.
+
+    All processes share the signs: ``calm``: the torment is over; ``works``: since then a change has reached Redis;
+    ``healed``: since then a flusher has healed; ``over``: the round is.
+    """
+
+    def __init__(self, users: list[Any], seed: int, directory: Path, faults: tuple[str, ...]):
+        self.users, self.seed, self.directory, self.faults = users, seed, directory, faults
+        self.processes: list[Process] = []
+        self.tracebacks = directory / "tracebacks"
+        self.tracebacks.touch()
+        self.started = 0
+        self.redis_ports: dict[str, int] = {}
+        self.database_ports: dict[str, int] = {}
+        self.sentinel_port = 0
+        self.condition = unread.q
+        self.is_leaving = False
+        self.calm, self.works, self.healed, self.over = (RawValue(ctypes.c_bool) for _ in range(4))
+
+    def of(self, role: str) -> list[Process]:
+        return [process for process in self.processes if process.role == role]
+
+    def start(self, role: str, ambush: signal.Signals | None = None) -> Process:
+        """Start a process. In an ``ambush``, it strikes itself with a signal when it comes to some moment."""
+        self.started += 1
+        name, parent = f"{role}{self.started}", os.getpid()
+        if pid := os.fork():
+            self.processes.append(Process(pid, role, name))
+            return self.processes[-1]
+        try:
+            die_with(parent)
+            faulthandler.enable()
+            faulthandler.register(signal.SIGUSR1, os.open(self.tracebacks, os.O_WRONLY | os.O_APPEND))
+            signal.signal(signal.SIGTERM, lambda *_: setattr(self, "is_leaving", True))  # after this call
+            heal._seen.clear()
+            release(self.condition, unread.sum)
+            self.find_way(role)
+            journal, chance = Journal(self.directory, name), random.Random(f"{self.seed} {name}")
+            if ambush:
+                lay_ambush(ambush, journal, role, chance)
+            getattr(self, role)(journal, chance)
+            os._exit(0)
+        except BaseException:
+            with self.tracebacks.open("a") as file:
+                print(name, traceback.format_exc(), file=file)
+        finally:
+            os._exit(1)
+
+    def kill_all(self, sent: signal.Signals = signal.SIGKILL) -> None:
+        for process in self.processes:
+            os.kill(process.pid, sent)
+            if sent == signal.SIGKILL:
+                os.waitpid(process.pid, 0)
+
+    def find_way(self, role: str) -> None:
+        """In a process of that role: change the settings."""
+        cache = settings.CACHES["default"]
+        if self.sentinel_port:
+            options = {
+                **cache["OPTIONS"],
+                "CLIENT_CLASS": "django_redis.client.SentinelClient",
+                "CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory",
+                "SENTINELS": [(servers.HOST, self.sentinel_port)],
+                "SENTINEL_KWARGS": {"socket_timeout": cache["OPTIONS"]["SOCKET_TIMEOUT"]},
+            }
+            cache = {**cache, "LOCATION": "redis://mymaster/0", "OPTIONS": options}
+        elif role in self.redis_ports:
+            cache = {**cache, "LOCATION": re.sub(r":\d+/", f":{self.redis_ports[role]}/", cache["LOCATION"])}
+        override_settings(CACHES={"default": cache}).enable()
+        if role in self.database_ports:
+            database.use(self.database_ports[role])
+
+    def repeat(self, role: str, journal: Journal, chance: random.Random, act: Callable[[Interruptible], None]) -> None:
+        """Call ``act`` again and again, with a block around what may be interrupted."""
+        interrupts: Interruptible = nullcontext()
+        if "interrupted" in self.faults:
+            interrupts = Interrupts(chance, lambda: self.calm.value)
+        limits = [0, 0, 2, 5, 10, 30] if "statements_timed_out" in self.faults else []  # milliseconds
+        while not self.over.value and not self.is_leaving:
+            try:
+                with database.at(chance.choice(database.tenants())):
+                    if limits:
+                        database.limit_statements(0 if self.calm.value else chance.choice(limits))
+                    act(interrupts)
+            except (*OUTAGES, *INTERRUPTS) as error:
+                self.broken_by(error, journal)
+                connections.close_all()
+            time.sleep(PAUSE[role])
+
+    def broken_by(self, error: BaseException, journal: Journal) -> None:
+        """Note what broke a call, and go on as a worker does."""
+        if isinstance(error, INTERRUPTS):
+            journal.note("interrupted")
+            connections.close_all()
+            for connection in connections.all(initialized_only=True):
+                del connections[connection.alias]  # it may be anywhere, also between the lines of atomic()
+        elif database.LIMITED.search(str(error)):
+            journal.note("statements_timed_out")
+
+    # -------------------------------------------------------------------------------------------------------- roles
     def writer(self, journal: Journal, chance: random.Random) -> None:
-        writer = HarriedWriter(journal.name, self.users, chance)
-        writer.misfortunes = tuple(misfortune for misfortune in MISFORTUNES if misfortune in self.faults)
+        writer = Writer(self.users, chance, [each for each in MISFORTUNES if each in self.faults])
         outages: list[str] = []
-        _tell(BufferUnavailable, outages)
+        tell(BufferUnavailable, outages)
 
         def write(interruptible: Interruptible) -> None:
-            call, action, calm = journal.call(), writer.choose(), self.signs.calm
+            call, action, calm = journal.call(), writer.choose(), self.calm.value
             truth.this_is(call)
             outages.clear()
             raised = ""
@@ -104,7 +229,7 @@ class Site(Processes):
                     connection.close_if_unusable_or_obsolete()
             journal.note("end", now(), bool(outages), raised)
             if calm and not outages and not raised:
-                self.signs.works = True
+                self.works.value = True
 
         self.repeat("writer", journal, chance, write)
 
@@ -115,51 +240,43 @@ class Site(Processes):
             start = now()
             with interruptible:
                 seen = reader()
-            numbers = {truth.owner_name(user): number for user, number in seen.items()}
-            journal.note("read", start, now(), numbers)
+            journal.note("read", start, now(), {truth.owner_name(user): number for user, number in seen.items()})
 
         self.repeat("reader", journal, chance, read)
 
     def flusher(self, journal: Journal, chance: random.Random) -> None:
         def flush(interruptible: Interruptible) -> None:
-            start, calm = now(), self.signs.calm
-            with _buffer_needed():
-                locals_ = local_counters([unread])
+            start, calm = now(), self.calm.value
+            with buffer_needed():
                 heals = True  # else another release does, or nobody until DEPLOY_SECONDS are over
-                for local in locals_:
+                for local in local_counters([unread]):
                     with at(local.place), interruptible:
                         heals &= put_in_force(unread)
                         unread.heal()
                         heals &= put_in_force(unread)
                 if heals:
                     journal.note("healed", start, now())
-                    if calm:
-                        self.signs.healed = True
-                for local in locals_:
+                    self.healed.value |= calm
+                for local in local_counters([unread]):
                     with at(local.place), interruptible:
-                        flushed = unread.flush().owners
-                    if flushed:
-                        journal.note("flushed")
+                        if unread.flush().owners:
+                            journal.note("flushed")
 
         self.repeat("flusher", journal, chance, flush)
 
     def recounter(self, journal: Journal, chance: random.Random) -> None:
         def recount(interruptible: Interruptible) -> None:
-            with _buffer_needed(), interruptible:
+            with buffer_needed(), interruptible:
                 unread.recount(self.users[::3])
 
         self.repeat("recounter", journal, chance, recount)
 
     def administrator(self, journal: Journal, chance: random.Random) -> None:
         """Does what `recount_counters --restored` does, for this counter, after the database went back."""
-        locals_ = local_counters([unread])
-        for local in locals_:
-            with at(local.place):
-                unread.invalidate()
-        for local in locals_:
-            with at(local.place):
-                unread.heal()
-                unread.recount()
+        for work in (unread.invalidate, lambda: (unread.heal(), unread.recount())):
+            for local in local_counters([unread]):
+                with at(local.place):
+                    work()
 
     def installer(self, journal: Journal, chance: random.Random) -> None:
         """Starts the release with which the site begins."""
@@ -168,38 +285,46 @@ class Site(Processes):
 
     def upgrader(self, journal: Journal, chance: random.Random) -> None:
         """The first run of a new flusher, once Redis is there."""
-        for _ in tenants.each():
+        for _ in database.each():
             while True:
-                with _buffer_needed():
+                with buffer_needed():
                     unread.heal()
                     unread.flush()
                     break
                 time.sleep(PAUSE["flusher"])
 
-    def locker(self, journal: Journal, chance: random.Random) -> None:
-        """Holds locks, and ends the clients that wait for them, or only their statements."""
 
-        def lock(_: Interruptible) -> None:
-            user = chance.choice(self.users)
-            locked: Any = chance.choice([
-                get_user_model().objects.filter(pk=user),
-                Notification.objects.filter(user_id=user),
-                UserNotificationsCount.objects.filter(pk=user),
-                CounterShard.objects.all(),
-            ])  # fmt: skip
-            with atomic():
-                list(locked.select_for_update(skip_locked=True))
-                for _ in range(chance.randint(1, 5)):
-                    time.sleep(chance.uniform(0.01, 0.1))
-                    for client in database.waiting_clients():
-                        database.end(client, only_its_statement=chance.random() < 0.5)
-                        journal.note("fault", "clients_ended_at_a_lock")
+def lay_ambush(sent: signal.Signals, journal: Journal, role: str, chance: random.Random) -> None:
+    """Have this process strike itself with a signal when it comes to some moment, again and again."""
 
-        self.repeat("locker", journal, chance, lambda _: None if self.signs.calm else lock(_))
+    def choose() -> Countdown:
+        return Countdown(chance.choice(moments.names), chance.randint(1, TIMES[role]))
+
+    def reached(moment: str) -> None:
+        nonlocal countdown
+        if countdown.is_over(moment):
+            countdown = choose()
+            journal.note("ambush", role, moment)
+            os.kill(os.getpid(), sent)
+
+    moments = Moments(MOMENTS[role](), reached)
+    countdown = choose()
+
+
+def release(condition: Q, sum: str | None) -> None:
+    """Be of a release that counts by this condition, or adds up a column."""
+    if (unread.q, unread.sum) != (condition, sum):
+        unread.q, unread.sum, unread.least = condition, sum, -math.inf if sum else 0
+        for name in list(vars(unread)):
+            if isinstance(getattr(type(unread), name, None), cached_property):
+                delattr(unread, name)
+        heal._seen.clear()
+        columns_of.cache_clear()
+        forget_buffers()
 
 
 @contextmanager
-def _buffer_needed() -> Iterator[None]:
+def buffer_needed() -> Iterator[None]:
     """What needs the buffer is given up without it; if what broke is the database, the next try has a new connection,
     as in `flush_counters --loop`."""
     try:
@@ -208,7 +333,7 @@ def _buffer_needed() -> Iterator[None]:
         connections.close_all()
 
 
-def _tell(error: type[Exception], told: list[str]) -> None:
+def tell(error: type[Exception], told: list[str]) -> None:
     """Note every such error that is made, also if somebody deals with it."""
     init = error.__init__
 
@@ -217,3 +342,11 @@ def _tell(error: type[Exception], told: list[str]) -> None:
         init(self, *args)
 
     error.__init__ = noting  # type: ignore[method-assign]
+
+
+def die_with(parent: int) -> None:
+    if sys.platform == "linux":
+        PR_SET_PDEATHSIG = 1
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    if os.getppid() != parent:
+        os._exit(1)

@@ -8,30 +8,29 @@ import sys
 import pytest
 from django.db import connection
 
-from tests.faults.child import ROOT
+from tests.__main__ import ROOT
 from tests.support import PATIENCE
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 HERE = {
     "postgresql": [
-        "all_but_a_loss",
-        "sums_all_but_a_loss",
-        "deployed_and_more",
+        "disturbed",
+        "sums_disturbed",
+        "deployed",
         "database_connections_broken",
-        "database_failed_over_and_more",
-        "redis_restarted_empty_and_more",
-        "redis_failed_over_and_back_and_more",
-        "sentinel_failed_over_and_more",
+        "database_failed_over",
+        "redis_restarted_empty",
+        "redis_failed_over",
+        "sentinel_failed_over",
     ],
     "mysql": [
-        "interruptions_and_all_killed",
-        "database_restored_and_more",
-        "redis_failed_over_and_all_killed",
-        "redis_keys_deleted_and_more",
-        "sums_redis_failed_over_and_more",
+        "interrupted",
+        "database_restored",
+        "redis_restarted_empty_and_all_killed",
+        "sums_redis_failed_over",
     ],
-    "sqlite": ["all_but_a_loss", "sums_all_but_a_loss", "redis_restarted_with_old_rdb_and_more"],
+    "sqlite": ["disturbed", "redis_restarted_with_old_rdb"],
 }[connection.vendor]
 
 
