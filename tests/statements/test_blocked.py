@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from django.db import DatabaseError, connection, transaction
-from django.db.models import Case, F, Q, Value, When
+from django.db.models import F, Q
 
 from tests.support import PATIENCE, OtherConnection, session, wait_until, waits
 
@@ -49,11 +49,9 @@ FIRST: dict[str, Work] = {
     "closes": change(Q(pk=2), closed=True),
     "reopens": change(Q(pk=4), closed=False),
     "moves": change(Q(pk=2), agent=BEN),
-    "closes and moves": both(change(Q(pk=2), closed=True), change(Q(pk=2), agent=BEN)),
     "deletes": delete(Q(pk=2)),
     "replaces": both(delete(Q(pk=2)), lambda model: model(pk=2, agent_id=ANN, due=None).save(force_insert=True)),
     "inserts": lambda model: model(pk=7, agent_id=ANN, priority=2).save(force_insert=True),
-    "changes the key": change(Q(pk=2), id=40),
     "swaps the keys": both(change(Q(pk=2), id=40), change(Q(pk=4), id=2), change(Q(pk=40), id=4)),
 }
 
@@ -62,23 +60,15 @@ HERS, URGENT = Q(agent=ANN), Q(closed=False, priority=2)
 SECOND: dict[str, Work] = {
     "decided": change(HERS, URGENT, closed=True),
     "decided owner": change(HERS, URGENT, agent=BEN),
-    "by keys": change(Q(pk__in=[1, 2, 3, 4]), closed=True),
     "by state": change(Q(closed=False), closed=True),
-    "by subquery": lambda model: within(model, HERS & Q(closed=False)).update(closed=True),
     "joined": change(Q(agent__name="ann"), closed=True),
     "toggle": change(HERS, closed=~F("closed")),
     "from a column": change(HERS, agent=F("reviewer")),
-    "case": change(HERS, closed=Case(When(closed=True, then=Value(False)), default=Value(True))),
     "delete": delete(Q(pk__lte=4)),
     "delete with children": lambda model: model.objects.filter(HERS).delete()[0],
-    "delete by state": delete(HERS, Q(closed=False)),
     "delete by subquery": lambda model: within(model, Q(closed=False))._raw_delete("default"),
     "save": lambda model: model(pk=2, agent_id=BEN, priority=2).save(force_update=True),
     "save new": lambda model: model(pk=7, agent_id=BEN, closed=True).save(),
-    "save some": lambda model: model(pk=4, agent_id=BEN, closed=True).save(update_fields=["closed"]),
-    "update_or_create": lambda model: model.objects.update_or_create(
-        pk=2, defaults={"closed": True}, create_defaults={"agent_id": ANN}
-    )[1],
     "ignored conflicts": lambda model: len(
         model.objects.bulk_create(
             [model(pk=2, agent_id=BEN), model(pk=4, agent_id=ANN), model(pk=50, agent_id=BEN)], ignore_conflicts=True

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models import F, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
@@ -71,85 +71,51 @@ BY_NAME = Subquery(Agent.objects.filter(name="ben").values("pk")[:1])
 DECIDED: dict[str, Update] = {
     "equality": change(MINE, SECOND, closed=True),
     "other types": change(Q(agent=str(ANN), queue=str(DESK).upper(), closed=0, priority="2"), closed=1),
-    "is null": change(HERS, FIRST, Q(due=None), due=DAY),
     "not null": change(HERS, FIRST, Q(due__isnull=False), due=None),
-    "not null by negation": change(HERS, FIRST, ~Q(due=None), due=None),
     "now": change(HERS, FIRST, Q(due=None), due=Now()),
     "nested": change(Q(Q(agent=ANN), Q(Q(queue=DESK) & Q(priority=2))), OPEN, closed=True),
-    "beside an OR": change(Q(state="new") | Q(due=None), MINE, SECOND, closed=True),
     "beside a negation": change(MINE, SECOND, ~Q(state="new"), closed=True),
     "beside NOT NULL": change(MINE, SECOND, Q(priority__isnull=False, agent__isnull=False), closed=True),
     "nobody's": change(SECOND, Q(agent=None), ~Q(due=None), agent=BEN),
     "owner": change(HERS, SECOND, agent=BEN),
-    "owner by text": change(HERS, SECOND, agent_id=str(BEN)),
     "owner to nobody": change(HERS, SECOND, agent=None),
     "owner of rows that do not count": change(Q(closed=True), agent=BEN),
-    "as they were": change(HERS, SECOND, closed=False),
     "as they all were": change(SECOND, closed=False),
     "decided by one part of an OR": change(Q(priority=2), state="x"),
     "decided by one part of an AND": change(Q(closed=True), ~Q(due=None), due=None),
-    "contradiction": change(MINE, SECOND, Q(closed=True), closed=True),
     "two owners at once": change(HERS, SECOND, OTHERS, agent=None),
 }
 
 UNDECIDED: dict[str, Update] = {
     "negation": change(MINE, ~OPEN, closed=False),
-    "negation of a nullable": change(MINE, OPEN, ~Q(priority=2), closed=True),
-    "negated AND": change(MINE, ~SECOND, closed=True),
     "negated AND of IS NULL": change(HERS, FIRST, ~Q(due__isnull=True, hot=True), due=DAY),
-    "negated nesting": change(HERS, FIRST, ~Q(Q(Q(due=None), hot=True), done=None), due=DAY),
     "negated owner": change(Q(queue=DESK), SECOND, ~HERS, closed=True),
-    "twice negated": change(MINE, Q(priority=2), ~Q(~Q(closed=True, hot=True)), closed=False),
     "twice negated IS NULL": change(HERS, FIRST, ~Q(~Q(due__isnull=True)), due=DAY),
     "OR": change(MINE, Q(priority=2), OPEN | Q(hot=True), closed=True),
-    "OR at the top": change((MINE & SECOND) | Q(hot=True), closed=True),
     "OR of querysets": lambda q: (q.filter(MINE, SECOND) | q.filter(OTHERS, queue=DESK)).update(closed=True),
     "OR within a negation": change(HERS, ~Q(Q(closed=True) | Q(hot=True)), closed=True),
     "XOR": change(MINE, Q(priority=2), OPEN ^ Q(hot=True), closed=True),
-    "another row's": change(MINE, Q(priority=2, parent__closed=False), closed=True),
     "another row's owner": change(Q(queue=DESK, parent__agent=ANN), SECOND, closed=True),
-    "another table": change(Q(queue=DESK, agent__name="ann"), SECOND, closed=True),
     "a child's": change(MINE, Q(priority=2, children__closed=False), closed=True),
-    "rows of a subquery": lambda q: q.filter(MINE, priority=2, pk__in=q.filter(OPEN).values("parent")).update(
-        closed=True
-    ),
-    "a condition of a subquery": lambda q: q.filter(
-        HERS, Exists(q.model.objects.filter(OPEN, parent=OuterRef("pk"))), priority=2
-    ).update(closed=True),
     "equality with a subquery": change(SECOND, Q(agent=BY_NAME), closed=True),
     "equality with a column": change(MINE, Q(closed=F("hot")), closed=True),
-    "owner equal to a column": change(OPEN, Q(reviewer=F("agent")), closed=True),
     "equality of an expression": lambda q: (
         q.annotate(p=Coalesce("priority", 2)).filter(MINE, p=2, due=DAY).update(closed=True)
     ),
-    "equality of a case": lambda q: (
-        q.annotate(shut=Case(When(hot=True, then=True), default=F("closed")))
-        .filter(HERS, shut=False)
-        .update(closed=True)
-    ),
-    "another column": change(SECOND, Q(reviewer=BEN, hot=False), closed=True),
     "a list": change(SECOND, Q(agent__in=[ANN, BEN], queue=DESK), closed=True),
     "a range": change(MINE, OPEN, Q(priority__lte=2), closed=True),
     "a list of keys": lambda q: q.filter(pk__in=list(q.order_by("pk").values_list("pk", flat=True)[:20])).update(
         closed=True
     ),
-    "a part of a date": change(HERS, FIRST, Q(due__gte=DAY), due=None),
-    "nothing": change(closed=True),
-    "the owner alone": change(MINE, closed=True),
     "the state alone": change(SECOND, closed=True),
     "SET of a column": change(MINE, SECOND, closed=F("hot")),
     "SET of a value": change(MINE, SECOND, closed=Value(True), due=Value(None)),
     "SET of a condition": change(MINE, SECOND, closed=Q(hot=True)),
-    "SET of a case": change(MINE, SECOND, closed=Case(When(hot=True, then=True), default=False)),
-    "SET of a sum": change(MINE, FIRST, ~Q(due=None), priority=F("priority") + 1),
     "SET of a nullable column": change(HERS, FIRST, Q(due=None), due=F("done")),
     "SET of a subquery": change(HERS, SECOND, agent=BY_NAME),
-    "SET of the owner to a column": change(HERS, SECOND, agent=F("reviewer")),
     "SET of the owner alone": change(SECOND, agent=BEN),
-    "SET of the owner to nobody": change(OPEN, agent=None),
     "SET of owner and state": change(HERS, agent=BEN, closed=True),
     "SET of a text": change(Q(queue=DESK, priority=1), state="new"),
-    "equality of a text": change(Q(queue=DESK, priority=1, state="new"), state="x"),
     "what a text decides": change(Q(queue=DESK, priority=1), queue=None),
 }
 
@@ -179,25 +145,24 @@ def test_rows_are_asked_where_not_all_is_said(fresh, owners):
 
 OF_A_SUM: dict[str, Update] = {
     "equality": change(Q(weight=7), weight=-2),
-    "as they were": change(Q(weight=7), weight=7),
     "other types": change(Q(weight="7"), weight=3),
-    "the owner": change(Q(weight=7), agent=BEN),
     "nothing added": change(Q(weight=0), weight=9),
     "nothing left": change(Q(weight=7), weight=0),
 }
 
 
-@pytest.mark.parametrize("case", OF_A_SUM)
-def test_one_statement_says_what_a_sum_was_and_becomes(case, ann, owners, django_assert_num_queries):
+def test_one_statement_says_what_a_sum_was_and_becomes(ann, owners, django_assert_num_queries):
     tickets = Ticket.objects.bulk_create(Ticket() for _ in range(6))
-    weights = [7, 7, 7, 0, -4, 9]
-    heal()
-    watches = zip(tickets, weights, strict=True)
-    Watch.objects.bulk_create(Watch(agent=ann, ticket=t, weight=w, muted=False) for t, w in watches)
-    assert_counted(owners)
-    with django_assert_num_queries(1):
-        assert OF_A_SUM[case](Watch.objects.filter(agent=ann, muted=False))
-    assert_counted(owners)
+    for case, update in OF_A_SUM.items():
+        Watch.objects.all().delete()
+        watches = zip(tickets, [7, 7, 7, 0, -4, 9], strict=True)
+        Watch.objects.bulk_create(Watch(agent=ann, ticket=t, weight=w, muted=False) for t, w in watches)
+        heal()
+        assert_counted(owners)
+        with named(case), django_assert_num_queries(1):
+            update(Watch.objects.filter(agent=ann, muted=False))
+        with named(case):
+            assert_counted(owners)
 
 
 @pytest.mark.skipif(connection.vendor != "mysql", reason="Here texts are equal only if they are the same.")

@@ -18,34 +18,34 @@ def watch(agent: Agent, *weights: int) -> None:
         Watch.objects.create(agent=agent, ticket=Ticket.objects.create(), weight=weight)
 
 
-def store(agent: Agent, weight: int) -> None:
+@pytest.fixture
+def stored(ann: Agent, request: pytest.FixtureRequest) -> int:
     """A row, and a total that is right without Redis."""
-    unheard(watch, agent, weight)
-    WatchCount.objects.create(agent=agent, weight=weight)
+    unheard(watch, ann, request.param)
+    WatchCount.objects.create(agent=ann, weight=request.param)
     heal(watched_weight)
+    return request.param
 
 
-@pytest.mark.parametrize("weight", [EXACT + 1, -EXACT - 1, 5 * EXACT])
+@pytest.mark.parametrize("weight", [EXACT + 1, -EXACT - 1])
 def test_changes_that_redis_would_round(ann, ben, weight):
     """Their owners are in doubt, alone and together."""
     watch(ben, 1)
     watch(ann, weight, 3, weight)
     assert_counted([ann.pk, ben.pk], watched_weight, doubt=True)
     assert doubted(watched_weight) == [str(ann.pk)]
-    assert_stored([ann.pk, ben.pk], watched_weight)
     with transaction.atomic():
         watch(ann, EXACT - 5, -7)
     Watch.objects.update(weight=F("weight") - 9)
     assert_stored([ann.pk, ben.pk], watched_weight)
 
 
-@pytest.mark.parametrize("weight", [EXACT - 1, 2**60 + 1, -(2**60) - 1])
-def test_totals_that_redis_would_round(ann, weight):
+@pytest.mark.parametrize("stored", [EXACT - 1, -(2**60) - 1], indirect=True)
+def test_totals_that_redis_would_round(ann, stored):
     """It has them as texts, and adds nothing to them."""
-    store(ann, weight)
     for _ in range(2):
         assert_counted([ann.pk], watched_weight)
-        assert watched_weight.count(ann) == weight
+        assert watched_weight.count(ann) == stored
     watch(ann, 2)
     for _ in range(2):
         assert_counted([ann.pk], watched_weight, doubt=True)
@@ -53,11 +53,10 @@ def test_totals_that_redis_would_round(ann, weight):
 
 
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="Its SUM() raises an error.")
-@pytest.mark.parametrize("sign", [1, -1])
-def test_a_sum_that_the_column_cannot_hold(ann, sign, caplog):
+@pytest.mark.parametrize("stored", [2**63 - 1, 1 - 2**63], indirect=True)
+def test_a_sum_that_the_column_cannot_hold(ann, stored, caplog):
     """It is logged once, although each flush tries again."""
-    weight = sign * (2**63 - 1)
-    store(ann, weight)
+    sign = 1 if stored > 0 else -1
     watch(ann, sign * 5)
     for _ in range(2):
         assert_counted([ann.pk], watched_weight, doubt=True)
