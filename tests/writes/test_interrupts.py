@@ -77,10 +77,6 @@ def create(user: Any) -> None:
     objects.create(user=user, title="x")
 
 
-def create_from_expression(user: Any) -> None:
-    objects.create(user=user, title="x", read_at=Now())
-
-
 def transact(user: Any) -> None:
     with transaction.atomic():
         create(user)
@@ -151,39 +147,71 @@ def one_connection(use, settings) -> Iterator[None]:
         yield
 
 
-@pytest.mark.usefixtures("one_connection")
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 @pytest.mark.parametrize(
-    ("act", "kind"),
+    ("pool", "act", "kind"),
     [
-        (create, Interrupt),
-        (create_from_expression, TimeLimit),
-        (catch_and_commit, Interrupt),
-        (roll_back_a_savepoint, Interrupt),
-        (commit_by_hand, TimeLimit),
-        (write_without_redis, TimeLimit),
-        (read, Interrupt),
+        ("one_connection", create, Interrupt),
+        ("one_connection", catch_and_commit, Interrupt),
+        ("one_connection", roll_back_a_savepoint, Interrupt),
+        ("one_connection", commit_by_hand, TimeLimit),
+        ("one_connection", write_without_redis, TimeLimit),
+        ("one_connection", read, Interrupt),
+        # Here, the reply to a confirmation is owed. It is never read as the reply to another command.
+        ("healed", create, Interrupt),
+        ("healed", transact, TimeLimit),
+        ("healed", read, Interrupt),
     ],
 )
-def test_an_exception_at_any_line(act: Callable[[Any], None], kind: type[BaseException]):
-    pool = client_of("default").redis.connection_pool
+def test_an_exception_at_any_line(
+    request: pytest.FixtureRequest, pool: str, act: Callable[[Any], None], kind: type[BaseException]
+):
+    request.getfixturevalue(pool)
+    users: list[Any] = []
+    places: dict[Any, str] = {}
+    while True:
+        user = get_user_model().objects.create_user(username=f"u{len(users)}")
+        users.append(user)
+        objects.create(user=user, title="first")
+        error = kind(f"at line {len(users)}")
+        caught: BaseException | None = None
+        try:
+            with strike(len(users), error) as place:
+                act(user)
+        except BaseException as raised:
+            caught = raised
+        if not place:
+            assert caught is None
+            break
+        places[user.pk] = place[0]
+        assert is_seen(error, caught), f"swallowed at {place[0]}: {caught!r}"
+        del caught, error
+        connection.close_if_unusable_or_obsolete()  # as at the end of a request: what was not sent by now is lost
+        if pool == "healed":
+            assert unread.count(user) == rows(user), place[0]
+        else:
+            gc.collect()  # a connection that was just being taken is garbage
+            its = client_of("default").redis.connection_pool
+            its.release(its.get_connection())
+        breaker = client_of("default").breaker
+        if breaker.down_since is not None:  # the traceback still had the only connection when the site committed
+            assert "Too many connections" in breaker.reason, place[0]
+            breaker.retry_at = 0
+        objects.create(user=user, title="after")
+    assert len(users) > 20
+    with entries(HEAL_AFTER=0):
+        unread.heal(PATIENCE)
+    unread.flush()
+    right, found = {user.pk: rows(user) for user in users}, unread.counts(users)
+    assert not {places.get(key): (found[key], right[key]) for key in right if found[key] != right[key]}
+    assert_heals(*users)
 
-    def look(place: str, user: Any) -> None:
-        gc.collect()  # a connection that was just being taken is garbage
-        assert not pool._in_use_connections, place
 
-    strike_at_each_line(act, kind, look)
-
-
-@pytest.mark.usefixtures("healed")
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-@pytest.mark.parametrize(("act", "kind"), [(create, Interrupt), (transact, TimeLimit), (read, Interrupt)])
-def test_an_exception_while_a_reply_is_owed(act: Callable[[Any], None], kind: type[BaseException]):
-    """It is never read as the reply to another command, so reads are right at once."""
-
-    def look(place: str, user: Any) -> None:
-        assert unread.count(user) == rows(user), place
-
-    strike_at_each_line(act, kind, look)
+def is_seen(error: BaseException, caught: BaseException | None) -> bool:
+    """The exception came out, or one that was raised while it was handled."""
+    while caught is not None and caught is not error:
+        caught = caught.__cause__ or caught.__context__
+    return caught is error
 
 
 def test_an_exception_during_a_commit_that_breaks_the_connection(alice, monkeypatch):
@@ -206,54 +234,3 @@ def test_an_exception_during_a_commit_that_breaks_the_connection(alice, monkeypa
     assert unread.count(alice) == rows(alice) == 0
     create(alice)
     assert_heals(alice)
-
-
-def strike_at_each_line(
-    act: Callable[[Any], None], kind: type[BaseException], look: Callable[[str, Any], None]
-) -> None:
-    users: list[Any] = []
-    places: dict[Any, str] = {}
-    while True:
-        user = get_user_model().objects.create_user(username=f"u{len(users)}")
-        users.append(user)
-        objects.create(user=user, title="first")
-        error = kind(f"at line {len(users)}")
-        caught: BaseException | None = None
-        try:
-            with strike(len(users), error) as place:
-                act(user)
-        except BaseException as raised:
-            caught = raised
-        if not place:
-            assert caught is None
-            break
-        places[user.pk] = place[0]
-        assert is_seen(error, caught), f"swallowed at {place[0]}: {caught!r}"
-        del caught, error
-        connection.close_if_unusable_or_obsolete()  # as at the end of a request: what was not sent by now is lost
-        look(place[0], user)
-        breaker = client_of("default").breaker
-        if breaker.down_since is not None:  # the traceback still had the only connection when the site committed
-            assert "Too many connections" in breaker.reason, place[0]
-            breaker.retry_at = 0
-        objects.create(user=user, title="after")
-    assert len(users) > 20
-    assert_counts(users, places)
-
-
-def is_seen(error: BaseException, caught: BaseException | None) -> bool:
-    """The exception came out, or one that was raised while it was handled."""
-    while caught is not None and caught is not error:
-        caught = caught.__cause__ or caught.__context__
-    return caught is error
-
-
-def assert_counts(users: list[Any], places: dict[Any, str]) -> None:
-    with entries(HEAL_AFTER=0):
-        unread.heal(PATIENCE)
-    unread.flush()
-    right = {user.pk: rows(user) for user in users}
-    found = unread.counts(users)
-    wrong = {places.get(key): (found[key], right[key]) for key in right if found[key] != right[key]}
-    assert not wrong
-    assert_heals(*users)
