@@ -5,20 +5,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import partial
 from typing import Any
 from unittest import mock
 from uuid import UUID
 
 import pytest
 from django.contrib.auth import get_user_model
-from django.core.management import call_command
 from django.db import OperationalError, connection, transaction
 
 from notifications_counter import tasks
 from notifications_counter.buffer import Buffer
 from notifications_counter.buffer.client import read_all_owed
-from notifications_counter.counters import Counter, unread, unread_by_kind
+from notifications_counter.counters import Counter, unread
 from notifications_counter.exceptions import NotInTransaction
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.status import read_counter
@@ -111,23 +109,6 @@ def test_two_counters_store_in_the_same_rows(all_healed, house, garden):
         assert_exact(house, garden, counter=counter)
 
 
-@pytest.mark.usefixtures("with_kinds")
-def test_owners_of_several_columns(alice, bob):
-    for kind in ("", "task", 'a"b,[c]'):
-        Notification.objects.bulk_create(Notification(user=user, title="x", kind=kind) for user in (alice, bob))
-    unread_by_kind.count((alice.pk, ""))
-    assert unread_by_kind.flush() == Result(6)
-    Notification.objects.filter(user=alice, kind="task").mark_as_read()
-    assert unread_by_kind.flush() == Result(1)
-    found = unread_by_kind.totals._base_manager.values_list("user", "kind", "unread_count")
-    assert set(found) == {
-        (user.pk, kind, 0 if (user, kind) == (alice, "task") else 1)
-        for user in (alice, bob)
-        for kind in ("", "task", 'a"b,[c]')
-    }
-    assert unread_by_kind.recount().wrong == 0
-
-
 def test_an_owner_with_many_rows_is_cached(healed, alice, bob, monkeypatch, django_assert_num_queries):
     monkeypatch.setattr("notifications_counter.upkeep.flush.LONG", 3)
     notify(alice, 3)
@@ -138,9 +119,6 @@ def test_an_owner_with_many_rows_is_cached(healed, alice, bob, monkeypatch, djan
     with sent() as commands:
         assert unread.count(bob) == 2
     assert commands == ["MGET", "look", "keep"]
-
-
-# --------------------------------------------------------------------------------------------------- killed, or stalled
 
 
 # ------------------------------------------------------------------------------------------------ what cannot be stored
@@ -250,20 +228,19 @@ def uncountable(user: Any) -> Iterator[None]:
 
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="The view is PostgreSQL's.")
-@pytest.mark.parametrize("flush", [tasks.flush, partial(call_command, "flush_counters", verbosity=0)])
-def test_an_owner_who_cannot_be_counted_keeps_nobody_waiting(few_healed, alice, bob, make_user, flush):
+def test_an_owner_who_cannot_be_counted_keeps_nobody_waiting(few_healed, alice, bob, make_user):
     users = [alice, bob, *(make_user() for _ in range(40))]
     for user in users:
         create(user)
     with uncountable(alice):
         unread.invalidate()
         create(bob)
-        flush()  # the walk at full speed meets her, too
+        tasks.flush()  # the walk at full speed meets her, too
         assert [stored(user) for user in users] == [0, 2, *[1] * 40]
         assert "statement timeout" in aside()[str(alice.pk)]
         create(alice)
         create(bob)
-        flush()
+        tasks.flush()
         assert (stored(alice), stored(bob)) == (0, 3)
     walk_gently()
     assert_heals(*users)

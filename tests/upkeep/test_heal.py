@@ -42,13 +42,12 @@ def create(user: Any) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ lost or foreign
-@pytest.mark.parametrize("traffic", [False, True], ids=["at rest", "under traffic"])
-@pytest.mark.parametrize("how", ["deleted", "of another type"])
-@pytest.mark.parametrize(
-    "key", ["ready", "state", "pending", "flushing", "intents", "in_flight", "aside", "total", "everything"]
-)
-def test_a_key_that_is_lost(healed, alice, bob, redis_client, key, how, traffic, caplog):
-    """Or replaced by something else."""
+KEYS = ["ready", "state", "pending", "flushing", "intents", "in_flight", "aside", "total"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_key_that_something_else_wrote(healed, alice, bob, redis_client, key):
+    """A script that fails on the foreign value deletes it. What a lost key means: tests/protocol."""
     notify(alice)
     assert_reads(alice, bob)
     create(alice)
@@ -58,29 +57,29 @@ def test_a_key_that_is_lost(healed, alice, bob, redis_client, key, how, traffic,
     if key == "in_flight":
         buffer().announce("killed", [str(alice.pk)])
         unheard(create, alice)
-    at = [keys.total(generation, str(alice.pk)) if key == "total" else getattr(keys, key, "")]
-    for each in redis_client.scan_iter(f"{keys.base}:*") if key == "everything" else at:
-        redis_client.delete(each)
-        if how == "of another type":
-            redis_client.rpush(each, "foreign")
-    if traffic:
-        for user in (alice, bob):
-            create(user)
-    if key == "everything":
-        assert_reads(alice, bob)
-        assert {"recovering", "unreachable"} & {problem.kind for problem in status_of(unread).problems}
-    with suppress(BufferUnavailable), entries(HEAL_AFTER=0):  # a script that fails on the foreign value deletes it
+    at = keys.total(generation, str(alice.pk)) if key == "total" else getattr(keys, key)
+    redis_client.delete(at)
+    redis_client.rpush(at, "foreign")
+    for user in (alice, bob):
+        create(user)
+    with suppress(BufferUnavailable), entries(HEAL_AFTER=0):
         for _ in range(3):
             unread.heal()
     assert_heals(alice, bob)
-    assert stored(alice) == 4 + traffic + (key == "in_flight")
-    (shard,) = unread.status()
-    assert shard.row.mark == shard.status.finished
-    if how == "deleted":
-        begun = shard.status.generation != generation
-        assert (
-            begun == ("begins a generation" in caplog.text) == (key not in ("intents", "in_flight", "aside", "total"))
-        )
+    assert stored(alice) == 5 + (key == "in_flight")
+
+
+def test_everything_is_lost(healed, alice, bob, redis_client, caplog):
+    notify(alice)
+    assert_reads(alice, bob)
+    before = buffer().status().generation
+    redis_client.delete(*redis_client.scan_iter(f"{buffer().keys.base}:*"))
+    assert_reads(alice, bob)
+    assert {"recovering", "unreachable"} & {problem.kind for problem in status_of(unread).problems}
+    unread.heal()
+    assert "begins a generation" in caplog.text
+    assert buffer().status().generation != before
+    assert_heals(alice, bob)
 
 
 # -------------------------------------------------------------------------------------------------------- other servers
@@ -144,16 +143,13 @@ def test_writes_to_another_redis(use, settings, healed, alice, is_flushed):
             create(alice)
             assert_reads(alice)
         assert RecountRequest.objects.count() == (0 if is_flushed else 2)
-        if is_flushed:
-            unread.flush()
-            assert_exact(alice)
-        identity._known.clear()
-        settings.CACHES = here
-        if is_flushed:
-            assert_heals(alice)
-        unread.heal()
-        unread.flush()
-        assert_exact(alice)
+    identity._known.clear()
+    settings.CACHES = here
+    if is_flushed:
+        assert_heals(alice)
+    unread.heal()
+    unread.flush()
+    assert_exact(alice)
 
 
 def test_everyone_is_doubted_in_the_shards_that_can_be_reached(healed, make_user):
@@ -203,8 +199,6 @@ def test_requests(healed, alice, bob, make_user):
 
 
 # -------------------------------------------------------------------------------------------------------------- intents
-
-
 def test_an_intent_that_began_before_the_clock_was_set_back(healed, alice, redis_client):
     """Its process was killed, and by the clock it begins tomorrow."""
     buffer().announce("part", [str(alice.pk)])
@@ -225,7 +219,7 @@ def test_an_intent_that_began_before_the_clock_was_set_back(healed, alice, redis
     assert_heals(alice)
 
 
-@pytest.mark.parametrize("entry", ["x", "[]", "{}", '{"owners": "1"}', b"\xff", '{"owners": [{}]}', '{"owners": [1]}'])
+@pytest.mark.parametrize("entry", ["x", "[]", '{"owners": "1"}', b"\xff", '{"owners": [{}]}'])
 def test_an_intent_that_something_else_wrote(healed, alice, redis_client, entry):
     """Nobody knows whose it was."""
     notify(alice)

@@ -108,7 +108,7 @@ def test_two_flushers_share_a_walk(restored):
     assert_heals(*restored)
 
 
-@pytest.mark.parametrize("key", ["", "a,b", 'a"b', "a\\b", "[1]", "%s", "é", "\N{GRINNING FACE}", " x", "zoe smith"])
+@pytest.mark.parametrize("key", ["", "a,b", 'a"b', "[1]", "%s", "é", "\N{GRINNING FACE}", " x"])
 @pytest.mark.keys
 def test_keys_of_any_characters(small_pages, monkeypatch, key):
     """Validators that save() does not ask refuse some of them."""
@@ -125,10 +125,9 @@ def test_keys_of_any_characters(small_pages, monkeypatch, key):
     assert_exact(*topics, counter=visible_posts)
 
 
-@pytest.mark.parametrize("shards", [1, 4])
-def test_one_walk_for_all_shards(small_pages, make_user, shards):
+def test_one_walk_for_all_shards(small_pages, make_user):
     users = [make_user() for _ in range(12)]
-    with entries(SHARDS=shards):
+    with entries(SHARDS=4):
         for user in users:
             notify(user)
         unread.heal()
@@ -153,7 +152,7 @@ def test_owners_come_into_a_page_that_is_taken_over(healed, small_pages, make_us
     first, second, third, fourth = sorted((make_user() for _ in range(4)), key=lambda user: user.pk)
     for user in (first, third, fourth):
         notify(user, 1)
-    unheard(Notification.objects.bulk_create, [Notification(user=third, title="lost")])
+    create_unheard(third)
     unread.invalidate()
     assert Walker(unread)._claim()  # by a flusher that is killed
     Notification.objects.create(user=second, title="new")
@@ -297,14 +296,16 @@ WRONG: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @pytest.mark.keys
-@pytest.mark.parametrize("everyone", [False, True], ids=["one", "everyone"])
-@pytest.mark.parametrize("name", WRONG)
-def test_a_recount_finds_and_corrects(healed, alice, bob, redis_client, name, everyone, caplog):
-    for user in (alice, bob):
+@pytest.mark.parametrize("everyone", [False, True], ids=["some", "everyone"])
+def test_a_recount_finds_and_corrects(healed, alice, make_user, redis_client, everyone):
+    users = [make_user() for _ in WRONG]
+    for user in (alice, *users):
         notify(user)
         unread.count(user)
-    WRONG[name](redis_client, alice)
-    owners = None if everyone else [alice, alice]
+    for user, spoil in zip(users, WRONG.values(), strict=True):
+        spoil(redis_client, user)
+    owners = None if everyone else [*users, users[0]]
+    result = Result(len(users) + everyone, wrong=len(users))
     seen: list[Difference] = []
 
     def everything() -> Any:
@@ -313,14 +314,14 @@ def test_a_recount_finds_and_corrects(healed, alice, bob, redis_client, name, ev
         return {key: redis_client.dump(key) for key in keys}, list(totals.values()), list(CounterShard.objects.values())
 
     before = everything()
-    assert unread.recount(owners, dry_run=True, report=seen.append) == Result(1 + everyone, wrong=1)
+    assert unread.recount(owners, dry_run=True, report=seen.append) == result
     assert everything() == before
-    assert unread.recount(owners, report=seen.append) == Result(1 + everyone, wrong=1)
-    assert (doubted(), read_counter(unread).mismatched) == ([str(alice.pk)], 1)
-    assert [found.owner for found in seen] == [alice.pk] * 2
-    assert_reads(alice, bob)
-    assert unread.flush() == Result(1)
-    assert_exact(alice, bob)
+    assert unread.recount(owners, report=seen.append) == result
+    assert (sorted(doubted()), read_counter(unread).mismatched) == (sorted(str(user.pk) for user in users), len(users))
+    assert [found.owner for found in seen] == sorted(user.pk for user in users) * 2
+    assert_reads(alice, *users)
+    assert unread.flush() == Result(len(users))
+    assert_exact(alice, *users)
 
 
 @pytest.mark.parametrize("everyone", [False, True], ids=["one", "everyone"])
@@ -387,21 +388,19 @@ def test_a_recount_goes_on_where_it_was_interrupted(users, redis_client, capsys)
 
 # --------------------------------------------------------------------------------------------- totals of deleted owners
 @pytest.mark.parametrize("how", ["full speed", "gentle", "on demand"])
-@pytest.mark.parametrize("left", [None, "urgent_count"], ids=["zero", "another counter's is not zero"])
-def test_totals_of_deleted_owners_are_removed(all_healed, house, garden, how, left):
+def test_totals_of_deleted_owners_are_removed(all_healed, house, garden, how):
     """Unless a total that another counter stores in the same row is not zero."""
-    for project in (house, garden):
-        Issue.objects.create(project=project, urgent=True)
+    gone, shared, kept = house.pk, garden.pk, Project.objects.create().pk
+    for key in (gone, shared, kept):
+        Issue.objects.create(project_id=key, urgent=True)
     open_issues.flush()
     urgent_issues.flush()
-    gone = house.pk
-    house.delete()
+    Project.objects.exclude(pk=kept).delete()
     open_issues.flush()
     urgent_issues.flush()
-    if left:
-        unheard(ProjectIssueCount.objects.filter(pk=gone).update, **{left: 1})
+    unheard(ProjectIssueCount.objects.filter(pk=shared).update, urgent_count=1)
     unread.recount(dry_run=True)
-    assert ProjectIssueCount.objects.count() == 2
+    assert ProjectIssueCount.objects.count() == 3
     if how == "full speed":
         open_issues.invalidate()
         open_issues.heal()
@@ -410,6 +409,4 @@ def test_totals_of_deleted_owners_are_removed(all_healed, house, garden, how, le
             open_issues.heal()
     else:
         open_issues.recount()
-    assert ProjectIssueCount.objects.filter(pk=gone).exists() == bool(left)
-    assert Project.objects.filter(pk=garden.pk).exists()
-    assert ProjectIssueCount.objects.get(pk=garden.pk).open_count == 1
+    assert dict(ProjectIssueCount.objects.values_list("pk", "open_count")) == {shared: 0, kept: 1}
