@@ -38,7 +38,6 @@ from tests.support import (
     rows,
     savepoint_create,
     sent,
-    unheard,
 )
 from tests.tasks.models import Project
 
@@ -140,27 +139,6 @@ def test_totals_do_not_live_for_ever(alice, redis_client):
     assert all(redis_client.ttl(key) == -1 for key in waiting)
 
 
-# ---------------------------------------------------------------------------------------------------------- doubt
-def test_a_user_in_doubt_is_counted(alice):
-    notify(alice)
-    unread.count(alice)
-    unheard(objects.filter(user=alice)._raw_delete, "default")
-    assert unread.count(alice) == 3  # nothing tells
-    buffer().doubt([str(alice.pk)])
-    assert unread.count(alice) == 0
-    assert unread.counts([alice]) == {alice.pk: 0}
-    assert_exact(alice, in_doubt=1)
-
-
-def test_without_ready_rows_are_counted(alice, redis_client):
-    notify(alice)
-    unread.count(alice)
-    redis_client.delete(buffer().keys.ready)
-    unheard(objects.filter(user=alice)._raw_delete, "default")
-    assert unread.count(alice) == 0
-    assert unread.counts([alice]) == {alice.pk: 0}
-
-
 def test_a_negative_count_is_not_shown_and_healed(alice, redis_client):
     notify(alice)
     redis_client.set(total_key(alice), -5)
@@ -222,16 +200,6 @@ def test_keys_that_are_none():
 
 
 # --------------------------------------------------------------------------------------------- inside transactions
-def test_own_changes_inside_a_transaction(alice, bob):
-    notify(alice)
-    with transaction.atomic():
-        objects.for_user(alice).mark_as_read()
-        assert unread.counts([alice, bob]) == {alice.pk: 0, bob.pk: 0}
-        objects.create(user=bob, title="x")
-        assert unread.counts([alice, bob]) == {alice.pk: 0, bob.pk: 1}
-    assert_exact(alice, bob)
-
-
 @contextmanager
 def repeatable_read() -> Iterator[None]:
     """A transaction that goes on seeing what it saw first."""
@@ -354,20 +322,6 @@ def test_redis_goes_and_comes_back_inside_a_transaction(alice, bob):
         objects.create(user=alice, title="z")
     assert_reads(bob)
     assert_heals(alice, bob)
-
-
-def test_a_total_is_not_used_while_one_of_its_transactions_is_in_flight(alice, django_assert_num_queries):
-    unread.count(alice)
-    for intent in "pq":
-        buffer().announce(intent, [str(alice.pk)])
-    unheard(objects.bulk_create, [Notification(user=alice, title="x") for _ in range(2)])  # neither is confirmed yet
-    for intent in "qp":
-        with django_assert_num_queries(1), sent() as commands:
-            assert unread.count(alice) == 2
-        assert commands == ["MGET"]
-        buffer().confirm(intent, {str(alice.pk): 1})
-    with django_assert_num_queries(0):
-        assert unread.count(alice) == 2
 
 
 # ------------------------------------------------------------------------------------------------------------- attach
