@@ -101,26 +101,6 @@ def test_slots_that_move(cluster, nodes, users):
     assert all(shard.is_ready for shard in unread.status())
 
 
-def test_one_node_that_is_down(nodes, cluster, users, caplog):
-    """Everyone's rows are counted until it is back."""
-    unread.heal()
-    notify(users)
-    unread.flush()
-    assert_reads(*users)
-    down = cluster.get_node_from_key(unread.buffer_of(str(users[0].pk)).keys.base)
-    (server,) = (node for node in nodes if node.port == down.port)
-    server.kill()
-    notify(users)
-    assert_reads(*users)
-    assert RecountRequest.objects.exists()
-    server.start()
-    with redis.Redis.from_url(server.url) as client:
-        wait_until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
-    assert_reads(*users)
-    assert_heals(*users)
-    assert not RecountRequest.objects.exists()
-
-
 def test_nodes_that_do_not_answer(nodes, cluster, users, use):
     """Neither for what they are asked, nor where the keys are."""
     unread.heal()
