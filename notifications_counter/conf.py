@@ -34,27 +34,27 @@ def shown(value: object) -> str:
     return f"this {type(value).__name__}" if "://" in text or "pass" in text.lower() else text
 
 
-def _positive(value: Any) -> bool:
-    return is_integer(value) and value > 0
+def _positive(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _seconds(value: Any) -> bool:
-    return (is_integer(value) or isinstance(value, float)) and 0 <= value < math.inf
+def _seconds(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
-def _name(value: Any) -> bool:
+def _name(value: object) -> bool:
     return isinstance(value, str) and value != "" and not set(value) & set("{}")
 
 
-def _distinct(value: Any, valid: Callable[[Any], bool]) -> bool:
+def _distinct(value: object, valid: Callable[[object], bool]) -> bool:
     return isinstance(value, list | tuple) and all(map(valid, value)) and len(set(value)) == len(value)
 
 
-def _bool(value: Any) -> bool:
+def _bool(value: object) -> bool:
     return isinstance(value, bool)
 
 
-def _texts(value: Any) -> bool:
+def _texts(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(text, str) for pair in value.items() for text in pair)
 
 
@@ -63,7 +63,7 @@ class Entry(Generic[T]):
     """An entry of the settings dict, as an attribute of ``options``."""
 
     default: T
-    valid: Callable[[Any], bool]
+    valid: Callable[[object], bool]
     expected: str
     name: str = field(init=False)
 
@@ -112,13 +112,13 @@ class Options:
 ENTRIES: dict[str, Entry[Any]] = {name: entry for name, entry in vars(Options).items() if isinstance(entry, Entry)}
 
 
-def check_name(name: Any) -> None:
+def check_name(name: object) -> None:
     """Raise ValueError if a name cannot be a part of keys in Redis."""
     if not _name(name):
         raise ValueError(f"{name!r:.200} is not a name; pass a non-empty string without braces.")
 
 
-def check_entries(entries: Mapping[str, Any]) -> None:
+def check_entries(entries: Mapping[str, object]) -> None:
     """Raise ValueError if an entry is unknown or has an invalid value."""
     for name, value in entries.items():
         if name not in ENTRIES:
@@ -131,6 +131,6 @@ options = Options()
 
 
 @receiver(setting_changed)
-def _forget_entries(*, setting: str, **_: Any) -> None:
+def _forget_entries(*, setting: str, **_: object) -> None:
     if setting == SETTING:
         options.__dict__ = {}  # a value that another thread is about to store goes into the old one

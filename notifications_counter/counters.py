@@ -8,9 +8,9 @@ writes, are for lists, rankings and the admin.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from inspect import getattr_static, ismemberdescriptor
-from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.core.signals import setting_changed
@@ -19,7 +19,7 @@ from django.dispatch import receiver
 
 from .conf import ENTRIES, SETTING, is_integer, options
 from .declaration import Declaration, declarations
-from .declaration.primary_keys import are_integers, many
+from .declaration.primary_keys import Key, are_integers, many
 from .exceptions import ConfigurationError
 from .reader import Reader
 from .upkeep.flush import CHUNK, Flusher
@@ -37,18 +37,18 @@ class Counter(Declaration):
         return Reader(self)
 
     # ------------------------------------------------------------------ reads
-    def count(self, owner: Any) -> int:
+    def count(self, owner: object) -> int:
         """Return the number of rows that count for an owner, given as an instance or a primary key."""
         return self._reader.count(self.key(owner))
 
-    def counts(self, owners: Iterable[Any]) -> dict[Any, int]:
+    def counts(self, owners: Iterable[object]) -> dict[Key, int]:
         """Return ``{primary key: count}`` for many owners, in two round trips at most if their totals are cached."""
         keys = list(many(owners))
         if not (self.has_integer_keys and are_integers(keys)):  # converting a key takes as long as reading its count
             keys = list(map(self.key, keys))
         return self._reader.counts(keys)
 
-    def breakdown(self, owner: Any) -> dict[Any, int]:
+    def breakdown(self, owner: object) -> dict[Key, int]:
         """For owners of several columns, return ``{value of the last column: count}`` for a value of the first column,
         or a sequence of values of all columns but the last. Zero counts are left out. Counts the rows, in one
         statement.
@@ -56,7 +56,7 @@ class Counter(Declaration):
         first = self.first_of_key(owner)
         return self._reader.breakdowns([first])[first]
 
-    def attach(self, objects: Iterable[Any], name: str) -> None:
+    def attach(self, objects: Iterable[object], name: str) -> None:
         """Set the count of each of these owners as an attribute of this name. A queryset is evaluated. Costs as much as
         ``counts``. ValueError if the objects need the attribute: it is a field, a property or a method."""
         found = list(many(objects))
@@ -66,7 +66,7 @@ class Counter(Declaration):
         for each, key in zip(found, keys, strict=True):
             setattr(each, name, counts[key])
 
-    def top(self, number: int, within: Any = None) -> list[tuple[Any, int]]:
+    def top(self, number: int, within: object = None) -> list[tuple[Key, int]]:
         """Return ``[(primary key, count)]`` of the owners with the largest stored totals, as of the last flush, sorted
         by their current counts. Zero counts are left out. For owners of several columns, ``within`` is an argument of
         ``breakdown``, and only owners that it counts are compared.
@@ -77,23 +77,23 @@ class Counter(Declaration):
             raise ValueError(f"Pass the number of owners, not {number!r:.200}.")
         return self._reader.top(number, () if within is None else self.first_of_key(within))
 
-    async def acount(self, owner: Any) -> int:
+    async def acount(self, owner: object) -> int:
         """``count`` for async code."""
         return await sync_to_async(self.count)(owner)
 
-    async def acounts(self, owners: Iterable[Any]) -> dict[Any, int]:
+    async def acounts(self, owners: Iterable[object]) -> dict[Key, int]:
         """``counts`` for async code."""
         return await sync_to_async(self.counts)(owners)
 
-    async def abreakdown(self, owner: Any) -> dict[Any, int]:
+    async def abreakdown(self, owner: object) -> dict[Key, int]:
         """``breakdown`` for async code."""
         return await sync_to_async(self.breakdown)(owner)
 
-    async def aattach(self, objects: Iterable[Any], name: str) -> None:
+    async def aattach(self, objects: Iterable[object], name: str) -> None:
         """``attach`` for async code."""
         await sync_to_async(self.attach)(objects, name)
 
-    async def atop(self, number: int, within: Any = None) -> list[tuple[Any, int]]:
+    async def atop(self, number: int, within: object = None) -> list[tuple[Key, int]]:
         """``top`` for async code."""
         return await sync_to_async(self.top)(number, within)
 
@@ -140,7 +140,7 @@ class Counter(Declaration):
 
     def recount(
         self,
-        owners: Iterable[Any] | None = None,
+        owners: Iterable[object] | None = None,
         dry_run: bool = False,
         report: Callable[[Difference], None] | None = None,
         progress: Callable[[int], None] = lambda compared: None,
@@ -177,7 +177,7 @@ class Counter(Declaration):
 
             walker.result.unfinished = walker.walk(position, note, stopped)
         if walker.result.owners and not dry_run:
-            record("recount", self, walker.result)
+            record("recount", self, **asdict(walker.result))
             note_mismatches(self, mismatches)
         return walker.result
 
@@ -194,7 +194,7 @@ class Counter(Declaration):
         return shard_statuses(self)
 
 
-def _require_free(name: str, objects: Iterable[Any]) -> None:
+def _require_free(name: str, objects: Iterable[object]) -> None:
     """Raise ValueError if the class of an object computes this attribute. A cached_property, Django's or Python's, is
     meant to be replaced."""
     for kind in {each.__class__ for each in objects}:
@@ -234,37 +234,28 @@ def _is_on(name: str) -> bool:
     return name == "unread" or name in names
 
 
-def _built_in(
-    name: str,
-    *,
-    owner: str | Sequence[str] = "user",
-    totals: str = "notifications_counter.UserNotificationsCount",
-    **declaration: Any,
-) -> Counter:
-    source, is_on = "notifications_counter.Notification", _is_on(name)
-    BUILT_IN[name] = Counter(name, source=source, owner=owner, totals=totals, is_on=is_on, **declaration)
+def _built_in(name: str, owner: str | Sequence[str], condition: Q, totals: str, field: str) -> Counter:
+    BUILT_IN[name] = Counter(
+        name,
+        source="notifications_counter.Notification",
+        owner=owner,
+        condition=condition,
+        totals=f"notifications_counter.{totals}",
+        field=field,
+        is_on=_is_on(name),
+    )
     return BUILT_IN[name]
 
 
-unread = _built_in("unread", condition=Q(read_at__isnull=True), field="unread_count")
+_IS_UNREAD, _IS_UNSEEN = Q(read_at__isnull=True), Q(seen_at__isnull=True, read_at__isnull=True)
 
-unseen = _built_in(
-    "unseen",
-    condition=Q(seen_at__isnull=True, read_at__isnull=True),
-    field="unseen_count",
-)
-
-unread_by_kind = _built_in(
-    "unread_by_kind",
-    owner=("user", "kind"),
-    condition=Q(read_at__isnull=True),
-    totals="notifications_counter.UserKindNotificationsCount",
-    field="unread_count",
-)
+unread = _built_in("unread", "user", _IS_UNREAD, "UserNotificationsCount", "unread_count")
+unseen = _built_in("unseen", "user", _IS_UNSEEN, "UserNotificationsCount", "unseen_count")
+unread_by_kind = _built_in("unread_by_kind", ("user", "kind"), _IS_UNREAD, "UserKindNotificationsCount", "unread_count")
 
 
 @receiver(setting_changed)
-def _follow_setting(*, setting: str, **_: Any) -> None:
+def _follow_setting(*, setting: str, **_: object) -> None:
     if setting == SETTING:
         for name, counter in BUILT_IN.items():
             counter._switch(_is_on(name))

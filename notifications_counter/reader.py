@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from django.db import connections
 from django.db.models import Q, QuerySet
+from django.db.models.expressions import RawSQL
 
 from .buffer import Buffer, totals_of
 from .buffer.calls import ARGUMENTS, OWNERS_PER_CALL, chunked
@@ -23,7 +24,7 @@ from .writes.ledger import READ_COMMITTED, Ledger
 from .writes.rows import chunks
 from .writes.transaction import doubt
 
-Breakdown = dict[Any, int]
+Breakdown = dict[Key, int]
 """Counts by the last column of their owners."""
 
 
@@ -129,7 +130,7 @@ class Reader:
             found |= self._counted(of_owners(counter, counter.owner_fields, chunk, counter.db))
         return found
 
-    def _counted(self, owners: Any) -> dict[Key, int]:
+    def _counted(self, owners: Q | RawSQL) -> dict[Key, int]:
         """Return the number of rows that count, by owner. Owners without such rows are left out."""
         counter = self.counter
         rows: QuerySet = QuerySet(counter.source, using=counter.db).filter(counter.q).filter(owners).order_by()

@@ -55,7 +55,7 @@ class ListAdmin(ModelAdmin):
 class MaintenanceAdmin(ListAdmin):
     """Shows what only the counters write, and flushes and recounts it, each with its own permission."""
 
-    def _nobody(self, request: HttpRequest, obj: Any = None) -> bool:
+    def _nobody(self, request: HttpRequest, obj: object = None) -> bool:
         return False
 
     has_add_permission = has_change_permission = has_delete_permission = _nobody
@@ -81,7 +81,7 @@ def flush(counter: Counter) -> str:
     return text % {"owners": grouped(owners)}
 
 
-def recount(counter: Counter, owners: Iterable[Any] | None = None) -> str:
+def recount(counter: Counter, owners: Iterable[object] | None = None) -> str:
     result = counter.recount(owners, stopped=time_limit(), resume=True)
     text = ngettext(
         "%(owners)s owner was compared with the rows, %(wrong)s wrong.",

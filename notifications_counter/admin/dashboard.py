@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseRedirect
@@ -27,7 +25,7 @@ class DashboardAdmin(MaintenanceAdmin):
         return [path("", view, name="notifications_counter_dashboard_changelist")]
 
     @outside_transactions
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, object] | None = None) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
         may_flush, may_recount = self.has_flush_permission(request), self.has_recount_permission(request)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 from django.contrib import admin
+from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 
 from ..models import Notification, NotificationQuerySet
 from .base import USERNAME, ListAdmin, short
@@ -23,11 +21,11 @@ class KindFilter(admin.SimpleListFilter):
     title = _("kind")
     parameter_name = "kind"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, Any]]:
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin) -> list[tuple[str, str]]:
         recent = model_admin.get_queryset(request).order_by("-pk").values_list("kind", flat=True)[:RECENT]
         return [(kind, kind) for kind in sorted({*recent, self.value() or ""}) if kind]
 
-    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Notification]) -> QuerySet[Notification]:
         return queryset.filter(kind=self.value()) if self.value() else queryset
 
 
@@ -35,11 +33,11 @@ class ReadFilter(admin.SimpleListFilter):
     title = _("read state")
     parameter_name = "read"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, Any]]:
-        return (("no", _("Unread")), ("yes", _("Read")))
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin) -> list[tuple[str, str]]:
+        return [("no", gettext("Unread")), ("yes", gettext("Read"))]
 
-    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
-        return {"no": queryset.unread, "yes": queryset.read}.get(self.value() or "", queryset.all)()
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Notification]) -> QuerySet[Notification]:
+        return queryset.filter(read_at__isnull=self.value() == "no") if self.value() in ("no", "yes") else queryset
 
 
 @admin.register(Notification)

@@ -25,7 +25,7 @@ class CountList(ChangeList):
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
-        self.result_list: Any = list(self.result_list)
+        self.result_list = list(self.result_list)
         keys = [row.pk for row in self.result_list]
         users = get_user_model()._base_manager.using(unread.db).in_bulk(keys)
         counts, unseen_counts = unread.counts(keys), unseen.counts(keys) if unseen.is_on else {}
@@ -48,13 +48,15 @@ class UserNotificationsCountAdmin(MaintenanceAdmin):
         """Return the totals from the database of the counter. A replica may lag behind."""
         return super().get_queryset(request).using(unread.db)
 
-    def get_list_display(self, request: HttpRequest) -> Any:
-        return ["owner", "current", *(["current_unseen"] if unseen.is_on else ()), "stored", "updated"]
+    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
+        return ("owner", "current", *(["current_unseen"] if unseen.is_on else ()), "stored", "updated")
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+    def get_changelist(self, request: HttpRequest, **kwargs: object) -> type[ChangeList]:
         return CountList
 
-    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
         """Search by name or key, without a join, which would hide deleted users."""
         if not search_term:
             return queryset, False
@@ -86,7 +88,7 @@ class UserNotificationsCountAdmin(MaintenanceAdmin):
 
     # ---------------------------------------------------------------- actions
     @outside_transactions
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, object] | None = None) -> HttpResponse:
         """Run outside transactions, where flushes and recounts refuse to run."""
         return super().changelist_view(request, extra_context)
 

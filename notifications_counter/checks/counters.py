@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from types import UnionType
 
 from django.conf import settings
 from django.db import OperationalError, connections, models
@@ -13,7 +13,7 @@ from django.db.models.expressions import RawSQL
 from ..counters import Counter, all_counters
 from ..internals import ExtraWhere, Query
 from ..models import BaseCount
-from ..models.fields import is_converted_by_django
+from ..models.fields import field_of, is_converted_by_django
 from ..sql.target import other_fields, own_columns
 from .registration import TAG, Messages, check, error, mistake_in
 
@@ -106,9 +106,11 @@ def check_keys(counter: Counter) -> Messages:
             )
 
 
-def _is_plain(field: Any, kinds: Any) -> bool:
+def _is_plain(field: object, kinds: type | UnionType) -> bool:
     """Return whether a field is of these kinds, and has the same values in Python and in the database."""
-    return isinstance(field, kinds) and not hasattr(field, "from_db_value") and is_converted_by_django(field)
+    if not isinstance(field, models.Field) or hasattr(field, "from_db_value"):
+        return False
+    return isinstance(field, kinds) and is_converted_by_django(field)
 
 
 # ---------------------------------------------------------------------- totals
@@ -134,7 +136,7 @@ def check_totals(counter: Counter) -> Messages:
             f"unique{names}.",
             totals,
         )
-    number: Any = totals._meta.get_field(counter.field)
+    number = field_of(totals, counter.field)
     default = number.get_default() if number.has_default() else number.db_default
     starts_at_zero = not number.null and getattr(default, "value", default) == 0  # in rows of another counter
     wanted = models.BigIntegerField if counter.sum else models.IntegerField
@@ -149,18 +151,18 @@ def check_totals(counter: Counter) -> Messages:
 
 def _is_one_to_one(counter: Counter) -> bool:
     """Return whether the primary key of the totals is the owner, which may be deleted before its total."""
-    key: Any = counter.totals._meta.pk
-    owners = counter.owner_fields[0].remote_field.model._meta.concrete_model
+    key, owner = counter.totals._meta.pk, counter.owner_fields[0]
     return (
         isinstance(key, models.OneToOneField)
-        and key.remote_field.model._meta.concrete_model is owners
+        and isinstance(owner, models.ForeignKey)
+        and key.remote_field.model._meta.concrete_model is owner.remote_field.model._meta.concrete_model
         and _is_unbound(key)
     )
 
 
-def _is_unbound(key: Any) -> bool:
+def _is_unbound(key: models.ForeignKey) -> bool:
     """Return whether a row may outlive what its foreign key refers to."""
-    return key.remote_field.on_delete is models.DO_NOTHING and not key.db_constraint
+    return key.remote_field.on_delete is models.DO_NOTHING and not getattr(key, "db_constraint", True)
 
 
 def _has_key(counter: Counter) -> bool:
@@ -181,7 +183,7 @@ def _has_key(counter: Counter) -> bool:
     )
 
 
-def _are_alike(source: Any, total: Any, using: str) -> bool:
+def _are_alike(source: models.Field, total: models.Field, using: str) -> bool:
     """Return whether a column of the totals can hold what is in its counterpart in the source."""
     if isinstance(total, models.ForeignKey) and not (
         _is_unbound(total) and isinstance(source, models.ForeignKey) and source.target_field == total.target_field
@@ -245,7 +247,7 @@ def check_changes(counter: Counter) -> Messages:
         yield error("E005", fact, hint, counter.source)
 
 
-def _depends_on_time_zone(node: Any) -> bool:
+def _depends_on_time_zone(node: object) -> bool:
     """Return whether this is a part of a datetime that depends on the time zone, such as its day."""
     return (
         isinstance(node, models.Func)

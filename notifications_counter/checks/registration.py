@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import FieldDoesNotExist, FieldError
@@ -19,7 +18,7 @@ def check(*tags: str, deploy: bool = False) -> Callable[[Callable[..., Messages]
     """Register a generator of messages as a system check. One with Tags.database takes the aliases of databases."""
 
     def decorate(messages: Callable[..., Messages]) -> Callable[..., list[CheckMessage]]:
-        def run(app_configs: Any = None, databases: Any = None, **kwargs: Any) -> list[CheckMessage]:
+        def run(databases: Sequence[str] | None = None, **_: object) -> list[CheckMessage]:
             return list(messages(databases or ()) if Tags.database in tags else messages())
 
         run.__name__ = messages.__name__
@@ -28,11 +27,11 @@ def check(*tags: str, deploy: bool = False) -> Callable[[Callable[..., Messages]
     return decorate
 
 
-def error(id: str, fact: str, hint: str, obj: Any = None) -> Error:
+def error(id: str, fact: str, hint: str, obj: object = None) -> Error:
     return Error(fact, hint=hint, obj=obj, id=id_(id))
 
 
-def warning(id: str, fact: str, hint: str, obj: Any = None) -> Warning:
+def warning(id: str, fact: str, hint: str, obj: object = None) -> Warning:
     return Warning(fact, hint=hint, obj=obj, id=id_(id))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.checks import Tags
 from django.db import DatabaseError, connections
-from django.db.models import CharField, TextField
+from django.db.models import CharField, Field, TextField
 from django_redis import get_redis_connection
 from redis import RedisCluster
 from redis.exceptions import RedisError, ResponseError
@@ -20,8 +20,11 @@ from ..exceptions import BufferUnavailable
 from .registration import TAG, Messages, check, error, sound_counters, warning
 from .settings import addresses, check_cache
 
+Info = Mapping[str, Any]
+"""What INFO says of a server."""
 
-def infos() -> list[Mapping[str, Any]]:
+
+def infos() -> list[Info]:
     """Return the INFO of each server of the counters' cache, empty if it refuses it. BufferUnavailable if one is
     unreachable."""
     redis = get_redis_connection(options.CACHE_ALIAS)
@@ -67,7 +70,7 @@ def check_servers(databases: Iterable[str]) -> Messages:
     yield from {message.msg: message for info in found for message in check_server(info)}.values()
 
 
-def check_server(info: Mapping[str, Any]) -> Messages:
+def check_server(info: Info) -> Messages:
     """Check the INFO of a server."""
     if missing := [name for name in IDENTITY if not info.get(name)]:
         yield warning(
@@ -104,10 +107,10 @@ def check_collations(databases: Iterable[str]) -> Messages:
                 )
 
 
-def _distinguishes_texts(field: Any, using: str) -> bool:
+def _distinguishes_texts(field: Field, using: str) -> bool:
     """Return whether similar texts differ in a column. UNION uses its collation."""
     quote, texts = connections[using].ops.quote_name, ("a", "A", "a ", "\u00e1")
-    column = f"SELECT {quote(field.column)} FROM {quote(field.model._meta.db_table)} WHERE 1 = 0"
+    column = f"SELECT {quote(str(field.column))} FROM {quote(field.model._meta.db_table)} WHERE 1 = 0"
     try:
         with connections[using].cursor() as cursor:
             cursor.execute(f"SELECT COUNT(*) FROM ({' UNION '.join([column, *['SELECT %s'] * len(texts)])}) t", texts)

@@ -16,6 +16,12 @@ from ..conf import ENTRIES, SETTING, options, shown
 from ..writes.door import missing
 from .registration import TAG, Messages, check, error, sound_counters, warning
 
+Entry = dict[str, Any]
+"""An entry of CACHES or DATABASES, or its OPTIONS, or a URL as arguments."""
+
+RedisDatabase = tuple[str | None, str, int, int]
+"""The path of a Unix socket, if any; host, port, and number."""
+
 LONGEST_TIMEOUT = 1.0
 """Seconds."""
 
@@ -89,20 +95,20 @@ def _may_be_cleared(fact: str) -> CheckMessage:
     )
 
 
-def _locations(alias: str) -> list[dict[str, Any]]:
+def _locations(alias: str) -> list[Entry]:
     """Return the parsed URLs of a cache; empty if it is not a Redis cache."""
     return [arguments for arguments in map(parse, urls_of(alias)) if arguments is not None]
 
 
-def _redis_databases(alias: str) -> set[tuple[Any, ...]]:
+def _redis_databases(alias: str) -> set[RedisDatabase]:
     """Return the Redis databases that a cache uses."""
-    found = set()
+    found: set[RedisDatabase] = set()
     of_pool = options_of(alias)
     if is_django_redis(alias):
         of_pool = of_pool.get("CONNECTION_POOL_KWARGS") or {}
     for url in _locations(alias):
         host = url.get("host", "127.0.0.1")
-        database = url.get("db", of_pool.get("db", 0))
+        database = url.get("db", of_pool.get("db", 0)) or 0
         found.add((url.get("path"), "127.0.0.1" if host == "localhost" else host, url.get("port", 6379), int(database)))
     return found
 
@@ -114,10 +120,10 @@ def addresses(alias: str) -> str:
     )
 
 
-def _timeout(alias: str, url: dict[str, Any], name: str) -> Any:
+def _timeout(alias: str, url: Entry, name: str) -> float:
     """Return a timeout of a cache in seconds, 0 if it is not set."""
     about = options_of(alias)
-    of_pool = about.get("CONNECTION_POOL_KWARGS", {})
+    of_pool: Entry = about.get("CONNECTION_POOL_KWARGS", {})
     return url.get(name.lower()) or of_pool.get(name.lower()) or about.get(name) or 0
 
 
@@ -126,8 +132,8 @@ def _timeout(alias: str, url: dict[str, Any], name: str) -> Any:
 def check_databases() -> Messages:
     """Check that each database of the counters has one alias, and that SQLite suits more than one process."""
     for alias in dict.fromkeys(counter.db for counter in sound_counters()):
-        connection: Any = connections[alias]
-        if connection.vendor == "sqlite" and not connection.is_in_memory_db():
+        connection = connections[alias]
+        if hasattr(connection, "is_in_memory_db") and not connection.is_in_memory_db():
             mode = connection.settings_dict["OPTIONS"].get("transaction_mode") or "DEFERRED"
             if mode.upper() == "DEFERRED":
                 yield warning(
@@ -182,12 +188,12 @@ def _installed(setting: str) -> set[str]:
     return {AppConfig.create(name).label for name in getattr(settings, setting, ())}
 
 
-def _is_same_database(one: dict[str, Any], other: dict[str, Any], alias: str) -> bool:
+def _is_same_database(one: Entry, other: Entry, alias: str) -> bool:
     """Return whether two entries of DATABASES have the same tables, and the second is no mirror in tests."""
     return _address(one) == _address(other) and _address(one) is not None and other["TEST"].get("MIRROR") != alias
 
 
-def _address(entry: dict[str, Any]) -> tuple[Any, ...] | None:
+def _address(entry: Entry) -> tuple[object, ...] | None:
     """Return the address of a database, or None if it is unknown or in memory."""
     name, host = str(entry["NAME"] or ""), entry["HOST"]
     if entry["ENGINE"].endswith(".sqlite3"):

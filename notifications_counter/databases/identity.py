@@ -15,20 +15,19 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from socket import gethostname
-from typing import Any
 from uuid import uuid4
 
 from django.apps import apps
 from django.core.signals import setting_changed
 from django.db import DatabaseError, connections, transaction
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 from django.dispatch import receiver
 
 from ..buffer import Buffer
 from ..conf import SETTING
 from ..exceptions import BufferUnavailable
 from ..internals import BaseDatabaseWrapper, as_manual_transaction
-from .routing import alias_for, own_rows, schema_of
+from .routing import alias_for, schema_of
 from .transactions import in_transaction
 
 
@@ -49,19 +48,27 @@ class Database:
     __slots__ = ("id", "lasting_id", "uid", "ending", "in_memory", "counters", "buffers")
 
     def __init__(
-        self, uid: str, where: Sequence[Any], system: Sequence[Any] = (), in_memory: bool = False, ending: str = ""
+        self,
+        uid: str,
+        where: Sequence[object],
+        system: Sequence[object] = (),
+        in_memory: bool = False,
+        ending: str = "",
     ):
         # ``where``: on the server. ``system`` names the server.
         self.uid = uid
         self.ending = ending
-        self.id = _hash(uid, *where, *system)
-        self.lasting_id = _hash(uid, *where)
+        self.id = digest(uid, *where, *system)
+        self.lasting_id = digest(uid, *where)
         self.in_memory = in_memory
         self.counters: set[str] = set()
-        self.buffers: dict[Any, list[Buffer]] = {}
+        self.buffers: dict[object, list[Buffer]] = {}
 
 
-_known: dict[tuple[str, Any, str | None], Database] = {}
+Address = tuple[str, str, str | None]
+"""The alias of a connection, the NAME of its database, and a tenant's schema."""
+
+_known: dict[Address, Database] = {}
 
 
 def current() -> Database:
@@ -92,7 +99,7 @@ def look_up(connection: BaseDatabaseWrapper) -> Database:
                     _rows(connection).filter(uid=found.uid).update(uid=_new_uid(found.ending))
                 found = None if inside else _read(connection)
             if found:
-                shards = own_rows("CounterShard", connection.alias).exclude(mark="")
+                shards = _rows(connection, "CounterShard").exclude(mark="")
                 found.counters = set(shards.values_list("counter", flat=True))
     except DatabaseError as error:
         raise BufferUnavailable(
@@ -107,13 +114,13 @@ def look_up(connection: BaseDatabaseWrapper) -> Database:
     return known
 
 
-def look_up_after_migrate(using: str, **_: Any) -> None:
+def look_up_after_migrate(using: str, **_: object) -> None:
     """Look up the id of a database after ``migrate`` or ``flush``."""
     with suppress(BufferUnavailable):
         look_up(connections[using])
 
 
-def renew_restored(using: str, raw: bool, **_: Any) -> None:
+def renew_restored(using: str, raw: bool, **_: object) -> None:
     """Renew the id of a database that is loaded from a fixture. A test with ``serialized_rollback`` restores the id
     that the tests before it had, and Django sends no ``post_migrate``."""
     if raw:
@@ -126,22 +133,23 @@ def _renew(using: str) -> None:
 
 
 @receiver(setting_changed)
-def forget_buffers(setting: str = SETTING, **_: Any) -> None:
+def forget_buffers(setting: str = SETTING, **_: object) -> None:
     """Drop the buffers of every counter after a change of settings."""
     if setting in ("CACHES", SETTING):
         for database in _known.values():
             database.buffers = {}
 
 
-def _key(connection: BaseDatabaseWrapper) -> tuple[str, Any, str | None]:
+def _key(connection: BaseDatabaseWrapper) -> Address:
     return connection.alias, connection.settings_dict["NAME"], schema_of(connection)
 
 
-def _rows(connection: BaseDatabaseWrapper) -> QuerySet[Any]:
-    return own_rows("DatabaseId", connection.alias)
+def _rows(connection: BaseDatabaseWrapper, model: str = "DatabaseId") -> QuerySet[Model]:
+    """Return the rows of a model, given by name: time-sliced counters may be imported before models."""
+    return QuerySet(apps.get_model("notifications_counter", model), using=connection.alias)
 
 
-def _read(connection: Any) -> Database | None:
+def _read(connection: BaseDatabaseWrapper) -> Database | None:
     """Return the database by its ``uid`` and its own account of its location: settings may differ between processes."""
     table = connection.ops.quote_name(_rows(connection).model._meta.db_table)
     about = {
@@ -160,12 +168,12 @@ def _read(connection: Any) -> Database | None:
             cursor.execute("SELECT system_identifier FROM pg_control_system()")
             address += cursor.fetchone()
     if connection.vendor == "postgresql":
-        ending = "" if schema_of(connection) is None else _hash(address[1])[:8]
+        ending = "" if schema_of(connection) is None else digest(address[1])[:8]
         return Database(uid, address[:2], address[2:], ending=ending)
     if connection.vendor == "mysql":
         return Database(uid, address)
     name = connection.settings_dict["NAME"]
-    if connection.vendor == "sqlite":
+    if hasattr(connection, "is_in_memory_db"):  # SQLite
         return _in_memory(uid, name) if connection.is_in_memory_db() else Database(uid, [Path(address[0]).resolve()])
     return Database(uid, [name])
 
@@ -175,7 +183,7 @@ def _new_uid(ending: str = "") -> str:
     return uuid4().hex[: 32 - len(ending)] + ending
 
 
-def _in_memory(uid: str, name: Any) -> Database:
+def _in_memory(uid: str, name: object) -> Database:
     """Return a database in memory. Each process has its own; a fork has a copy of its parent's, with the same
     ``uid``."""
     return Database(uid, [name, gethostname(), os.getpid()], in_memory=True)
@@ -191,5 +199,6 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which has no forks
     os.register_at_fork(after_in_child=_forked)
 
 
-def _hash(*parts: Any) -> str:
+def digest(*parts: object) -> str:
+    """Return a short digest of the texts of some objects."""
     return sha256("\0".join(map(str, parts)).encode()).hexdigest()[:16]

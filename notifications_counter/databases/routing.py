@@ -7,9 +7,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
 
-from django.apps import apps
 from django.db import DEFAULT_DB_ALIAS, router
-from django.db.models import QuerySet
+from django.db.models import Model
 
 from ..internals import BaseDatabaseWrapper
 
@@ -29,7 +28,7 @@ def working_on(alias: str) -> Iterator[None]:
         _alias.reset(token)
 
 
-def alias_for(model: Any) -> str:
+def alias_for(model: type[Model]) -> str:
     """Return the alias of the database in which this thread or task works on rows of a model."""
     return _alias.get() or (router.db_for_write(model) if router.routers else DEFAULT_DB_ALIAS)
 
@@ -52,8 +51,3 @@ def _in_schema(connection: Any, schema: str) -> Iterator[None]:  # the tenant li
         yield
     finally:
         connection.set_tenant(before)
-
-
-def own_rows(model: str, using: str) -> QuerySet[Any]:
-    """Return all rows of one of the app's own models, given by name: counters may be imported before models."""
-    return QuerySet(apps.get_model("notifications_counter", model), using=using)

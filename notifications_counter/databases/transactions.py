@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from django.db import connections, transaction
 
 from ..exceptions import NotInTransaction
 from ..internals import BaseDatabaseWrapper, in_manual_transaction
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 
 def outside_transactions(view: F) -> F:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property, partial
-from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import Error
 from django.db.models import (
+    Aggregate,
     BigIntegerField,
     BooleanField,
     Case,
@@ -30,9 +30,10 @@ from django.db.models import (
 from django.db.models.functions import Coalesce
 from django.db.models.lookups import Exact, IsNull
 
-from ..internals import AND, OR, Col, WhereNode
+from ..internals import AND, OR, BaseDatabaseWrapper, Col, WhereNode
+from ..models.fields import field_of
 
-Predicate = Callable[[Mapping[str, Any], Any], bool]
+Predicate = Callable[[Mapping[str, object], BaseDatabaseWrapper], bool]
 
 NOT_NULL = object()
 """Stands for an unknown value that is not NULL."""
@@ -58,7 +59,7 @@ class Condition:
     def __init__(self, model: type[Model], condition: Q, sum: str | None = None):
         self.model = model
         self.q = condition
-        self.summed: Any = sum and model._meta.get_field(sum)
+        self.summed = field_of(model, sum) if sum else None
 
     @cached_property
     def where(self) -> WhereNode:
@@ -73,7 +74,7 @@ class Condition:
         return Case(When(self.q, then=added), default=Value(0), output_field=IntegerField())
 
     @cached_property
-    def total(self) -> Any:
+    def total(self) -> Aggregate:
         """An aggregate over rows that count: the count."""
         return Sum(self.summed.name, default=0, output_field=BigIntegerField()) if self.summed else Count("pk")
 
@@ -83,7 +84,7 @@ class Condition:
         read = {e.target for e in self.expressions() if isinstance(e, Col)}
         return frozenset({*read, self.summed} if self.summed else read)
 
-    def expressions(self) -> Iterator[Any]:
+    def expressions(self) -> Iterator[object]:
         """Yield every node of the condition, outermost first."""
         return expressions_of(self.where)
 
@@ -91,7 +92,7 @@ class Condition:
     def _predicate(self) -> Predicate:
         return _compile(self.where)
 
-    def value_of(self, values: Mapping[str, Any], connection: Any) -> int | None:
+    def value_of(self, values: Mapping[str, object], connection: BaseDatabaseWrapper) -> int | None:
         """Return the number that a row with these values, by attribute name, adds: 0 if it does not count. None if only
         the database can tell.
 
@@ -106,9 +107,9 @@ class Condition:
             return None
 
 
-def expressions_of(root: Any) -> Iterator[Any]:
+def expressions_of(root: object) -> Iterator[object]:
     """Yield every node of a WHERE clause or of another expression, outermost first."""
-    todo: list[Any] = [root]
+    todo: list[object] = [root]
     while todo:
         node = todo.pop()
         if node is None:
@@ -118,7 +119,7 @@ def expressions_of(root: Any) -> Iterator[Any]:
             todo.extend(node.get_source_expressions())
 
 
-def is_lookup_of_django(node: Any) -> bool:
+def is_lookup_of_django(node: object) -> bool:
     """Return whether Django itself compares a column. In another package, ``exact`` may mean anything. A generated
     column changes although nobody sets it."""
     column = getattr(node, "lhs", None)
@@ -126,7 +127,7 @@ def is_lookup_of_django(node: Any) -> bool:
     return is_set and type(node).__module__.startswith("django.")
 
 
-def _compile(node: Any, negated: bool = False) -> Predicate:
+def _compile(node: object, negated: bool = False) -> Predicate:
     """Compile a condition. ``negated``: NOT stands somewhere before it."""
     if isinstance(node, WhereNode) and node.connector in (AND, OR):
         negated, nodes = negated or node.negated, node.children
@@ -148,36 +149,42 @@ def _compile(node: Any, negated: bool = False) -> Predicate:
     return _undecidable
 
 
-def _undecidable(values: Mapping[str, Any], connection: Any) -> bool:
+def _undecidable(values: Mapping[str, object], connection: BaseDatabaseWrapper) -> bool:
     raise Undecidable
 
 
-def _is_null(field: Any, name: str, expected: bool, values: Mapping[str, Any], connection: Any) -> bool:
+def _is_null(
+    field: Field, name: str, expected: bool, values: Mapping[str, object], connection: BaseDatabaseWrapper
+) -> bool:
     value = values.get(name, MISSING)
     if value is not None and type(value) not in NEVER_NULL:
         value = _value(values, field, connection)
     return (value is None) == expected
 
 
-def _equals(field: Any, other: int, negated: bool, values: Mapping[str, Any], connection: Any) -> bool:
+def _equals(
+    field: Field, other: int, negated: bool, values: Mapping[str, object], connection: BaseDatabaseWrapper
+) -> bool:
     value = _value(values, field, connection)
     if value is NOT_NULL or (value is None and negated):  # NOT NULL is NULL
         raise Undecidable
     return value == other
 
 
-def _equals_text(field: Any, other: str, negated: bool, values: Mapping[str, Any], connection: Any) -> bool:
+def _equals_text(
+    field: Field, other: str, negated: bool, values: Mapping[str, object], connection: BaseDatabaseWrapper
+) -> bool:
     value = values.get(field.attname, MISSING)
     if value is None and not negated:
         return False
     if type(value) is not str or (field.max_length is not None and len(value) > field.max_length):  # it may be cut
         raise Undecidable
-    if value != other and (connection.vendor == "mysql" or field.db_collation):
+    if value != other and (connection.vendor == "mysql" or getattr(field, "db_collation", None)):
         raise Undecidable
     return value == other
 
 
-def _value(values: Mapping[str, Any], field: Field, connection: Any) -> Any:
+def _value(values: Mapping[str, object], field: Field, connection: BaseDatabaseWrapper) -> object:
     value = values.get(field.attname, MISSING)
     if value is None or value is NOT_NULL or (isinstance(value, bool) and type(field) is BooleanField):
         return value
@@ -190,11 +197,11 @@ def _value(values: Mapping[str, Any], field: Field, connection: Any) -> Any:
         raise Undecidable from None
 
 
-def _integer(values: Mapping[str, Any], field: Any, connection: Any) -> int:
+def _integer(values: Mapping[str, object], field: Field, connection: BaseDatabaseWrapper) -> int:
     value = values.get(field.attname, MISSING)
     if type(value) is not int:
         value = _value(values, field, connection)
-    if value is NOT_NULL or isinstance(field, GeneratedField):
+    if isinstance(field, GeneratedField) or not isinstance(value, int | None):
         raise Undecidable
     if value and connection.vendor == "mysql":  # it may clip the number
         low, high = connection.ops.integer_field_range(field.get_internal_type())

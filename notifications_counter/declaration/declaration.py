@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.apps import apps
 from django.core.exceptions import AppRegistryNotReady
@@ -22,14 +22,15 @@ from ..buffer import Buffer
 from ..buffer.client import client_of
 from ..buffer.keys import Keys
 from ..conf import options
-from ..databases.identity import Database, identify
+from ..databases.identity import Database, digest, identify
 from ..databases.routing import alias_for
 from ..exceptions import BufferUnavailable, ConfigurationError
 from ..internals import BaseDatabaseWrapper
+from ..models.fields import field_of
 from .condition import Condition
-from .fingerprint import fingerprint_of, kind_of
+from .fingerprint import as_code, kind_of, values_of_column
 from .owners import Owners, target_of
-from .primary_keys import as_bytes
+from .primary_keys import Key, as_bytes
 from .sharding import EncodedShares, Shares, shards_of, split
 
 _declarations: dict[str, Declaration] = {}
@@ -158,26 +159,11 @@ class Declaration(Owners):
         return f"<Counter {self.name}>"
 
     # ------------------------------------------------------------------ parts
-    @cached_property
-    def source(self) -> type[Model]:
-        return self._model(self.source_label)
-
-    @cached_property
-    def totals(self) -> type[Model]:
-        return self._model(self.totals_label)
-
     @property
     def sharing(self) -> list[Declaration]:
         """The counters that store their totals in the same rows, including this one."""
         counters = counters_of_table(self.totals._meta.db_table)
         return [counter for counter in counters.totals if counter.db == self.db] if counters else [self]
-
-    def _model(self, label: str) -> type[Model]:
-        if not self.is_on:
-            raise ConfigurationError(
-                f"The counter {self.name!r} is switched off. Add its name to NOTIFICATIONS_COUNTER['COUNTERS']."
-            )
-        return apps.get_model(label)
 
     @cached_property
     def condition(self) -> Condition:
@@ -185,8 +171,14 @@ class Declaration(Owners):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of what is counted, for whom, and where the totals are."""
-        return fingerprint_of(self)
+        """A digest of what is counted, for whom, and where the totals are. It includes neither the name of the counter
+        nor SQL, which differs between versions of Django."""
+        source, totals = self.source._meta, self.totals._meta
+        fields = (*self.owner_fields, field_of(self.totals, self.field))
+        about = [source.db_table, totals.db_table, *(field.column for field in fields), as_code(self.q)]
+        if self.condition.summed:
+            about.append(f"sum {self.condition.summed.column}")
+        return digest(*about, *map(kind_of, self.key_fields), *sorted(map(values_of_column, self.columns)))
 
     @cached_property
     def columns(self) -> tuple[Field, ...]:
@@ -256,7 +248,7 @@ class Declaration(Owners):
         (shard,) = shards_of(as_bytes([owner_key]), len(buffers))
         return buffers[shard]
 
-    def by_shard(self, owner_keys: Sequence[Any], connection: BaseDatabaseWrapper | None = None) -> Shares:
+    def by_shard(self, owner_keys: Sequence[Key], connection: BaseDatabaseWrapper | None = None) -> Shares:
         """Return owner keys, or primary keys, grouped by shard."""
         if not owner_keys:
             return []
@@ -267,7 +259,7 @@ class Declaration(Owners):
         shares = split(buffers, owner_keys, as_bytes(owner_keys))
         return [(buffer, share) for buffer, share, _ in shares]
 
-    def encoded_by_shard(self, keys: Sequence[Any]) -> EncodedShares:
+    def encoded_by_shard(self, keys: Sequence[Key]) -> EncodedShares:
         """Return primary keys grouped by shard, each group also as owner keys, encoded for Redis."""
         if not keys:
             return []
@@ -304,6 +296,6 @@ class Declaration(Owners):
         return failed
 
 
-def _identity(field: Any) -> tuple[str, str, str, str]:
+def _identity(field: Field) -> tuple[str, str, str | None, str]:
     """Return what two models must have in common so that expressions on a column fit both."""
     return field.name, field.attname, field.column, kind_of(target_of(field))

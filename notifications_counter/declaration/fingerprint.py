@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from copy import copy
-from hashlib import sha256
 from typing import Any
 
 from django.db.models import Field, GeneratedField, IntegerField, Q
@@ -15,37 +14,25 @@ from .owners import target_of
 from .primary_keys import plain
 
 
-def fingerprint_of(counter: Any) -> str:
-    """Return a digest of what a counter counts, for whom, and where its totals are. It includes neither the name of the
-    counter nor SQL, which differs between versions of Django."""
-    source, totals = counter.source._meta, counter.totals._meta
-    fields = (*counter.owner_fields, totals.get_field(counter.field))
-    about = [source.db_table, totals.db_table, *(field.column for field in fields), _as_code(counter.q)]
-    about += [f"sum {counter.condition.summed.column}"] if counter.sum else []
-    about += map(kind_of, counter.key_fields)
-    about += sorted(map(_values_of_column, counter.columns))
-    return sha256("\0".join(about).encode()).hexdigest()[:16]
-
-
 def kind_of(field: Field) -> str:
     """Return the kind of a field's values. The size of an integer does not matter."""
     return "Integer" if isinstance(field, IntegerField) else field.get_internal_type()
 
 
-def _values_of_column(field: Any) -> str:
+def values_of_column(field: Field) -> str:
     """Return the properties of a column that decide its values. If a migration changes one, the database changes rows,
     and no statement of the ORM shows it: NULL becomes a default, numbers are rounded, generated columns recomputed."""
-    about = [field.column, kind_of(target_of(field))]
+    about = [str(field.column), kind_of(target_of(field))]
     about += (str(getattr(field, name, None)) for name in ("null", "decimal_places", "db_collation"))
     if isinstance(field, GeneratedField):
         expression = field.expression  # type: ignore[attr-defined]
         nodes = expressions_of(expression.resolve_expression(Query(field.model)))
-        about += sorted({_values_of_column(node.target) for node in nodes if isinstance(node, Col)})
-        about.append(_as_code(expression))
+        about += sorted({values_of_column(node.target) for node in nodes if isinstance(node, Col)})
+        about.append(as_code(expression))
     return " ".join(about)
 
 
-def _as_code(expression: Any) -> str:
+def as_code(expression: object) -> str:
     """Return a text of a Q or an expression that is the same in every process."""
     try:
         return MigrationWriter.serialize(_without_enums(expression))[0]

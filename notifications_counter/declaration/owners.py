@@ -6,29 +6,47 @@ import json
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain
-from typing import Any
 
+from django.apps import apps
 from django.core.exceptions import ValidationError
-from django.db.models import Field, IntegerField, Model
+from django.db.models import Field, ForeignKey, IntegerField, Model
 
 from ..buffer.types import UNREADABLE
-from ..internals import BaseDatabaseWrapper
-from .primary_keys import LIMIT, SEPARATOR, CompositeKey, as_bytes, fits, plain, primary_key
+from ..exceptions import ConfigurationError
+from ..internals import BaseDatabaseWrapper, Param
+from ..models.fields import field_of
+from .primary_keys import LIMIT, SEPARATOR, CompositeKey, First, Key, as_bytes, fits, plain, primary_key
 
 
 class Owners:
     """The owners in a declaration. Each has a primary key, and an *owner key*, its text."""
 
     name: str
+    source_label: str
     owner: str | tuple[str, ...]
-    source: Any
-    totals: Any
+    totals_label: str
+    is_on: bool
 
     @cached_property
-    def owner_fields(self) -> tuple[Any, ...]:
+    def source(self) -> type[Model]:
+        return self._model(self.source_label)
+
+    @cached_property
+    def totals(self) -> type[Model]:
+        return self._model(self.totals_label)
+
+    def _model(self, label: str) -> type[Model]:
+        if not self.is_on:
+            raise ConfigurationError(
+                f"The counter {self.name!r} is switched off. Add its name to NOTIFICATIONS_COUNTER['COUNTERS']."
+            )
+        return apps.get_model(label)
+
+    @cached_property
+    def owner_fields(self) -> tuple[Field, ...]:
         """The columns of the source that identify the owner."""
         names = (self.owner,) if isinstance(self.owner, str) else self.owner
-        return tuple(self.source._meta.get_field(name) for name in names)
+        return tuple(field_of(self.source, name) for name in names)
 
     @cached_property
     def owner_attnames(self) -> tuple[str, ...]:
@@ -39,10 +57,11 @@ class Owners:
         return not isinstance(self.owner, str)
 
     @cached_property
-    def total_fields(self) -> tuple[Any, ...]:
+    def total_fields(self) -> tuple[Field, ...]:
         """The columns of the totals that identify the owner."""
-        options = self.totals._meta
-        return (options.pk,) if isinstance(self.owner, str) else tuple(map(options.get_field, self.owner))
+        if isinstance(self.owner, str):
+            return (self.totals._meta.pk,)
+        return tuple(field_of(self.totals, name) for name in self.owner)
 
     @cached_property
     def key_fields(self) -> tuple[Field, ...]:
@@ -54,7 +73,7 @@ class Owners:
         return not self.has_several_columns and isinstance(self.key_fields[0], IntegerField)
 
     # ------------------------------------------------------------------- keys
-    def key(self, owner: Any) -> Any:
+    def key(self, owner: object) -> Key:
         """Return the primary key of an owner, given as an instance or a key. An owner of several columns is given as a
         sequence of these, and has a CompositeKey. Raises ValueError for anything else."""
         if not self.has_several_columns:
@@ -63,13 +82,13 @@ class Owners:
             return self._key(self.key_fields[0], owner)
         return CompositeKey(self._keys(self.key_fields, owner))
 
-    def first_of_key(self, owner: Any) -> tuple[Any, ...]:
+    def first_of_key(self, owner: object) -> First:
         """Return the primary keys of all columns of an owner but the last, given as a sequence, or as one value."""
         if not self.has_several_columns:
             raise ValueError(f"Owners of counter {self.name!r} have one column, {self.owner}. Use count() or counts().")
         return self._keys(self.key_fields[:-1], owner if isinstance(owner, tuple | list) else (owner,))
 
-    def _keys(self, fields: Sequence[Field], owner: Any) -> tuple[Any, ...]:
+    def _keys(self, fields: Sequence[Field], owner: object) -> First:
         if not isinstance(owner, tuple | list) or len(owner) != len(fields):
             names = ", ".join(self.owner[: len(fields)])
             raise ValueError(
@@ -77,7 +96,7 @@ class Owners:
             )
         return tuple(map(self._key, fields, owner))
 
-    def _key(self, field: Field, owner: Any) -> Any:
+    def _key(self, field: Field, owner: object) -> Key:
         if isinstance(owner, Model) and _column_of_key(owner._meta.model) != _column(field):
             label = field.model._meta.label if field.primary_key else str(field)
             raise ValueError(
@@ -92,7 +111,7 @@ class Owners:
             )
         return primary_key(field, key)
 
-    def encode(self, key: Any) -> str | None:
+    def encode(self, key: Key) -> str | None:
         """Return the owner key of a primary key, or None if there is no owner. For several columns, the primary key is
         a sequence, and there is no owner if any value is None."""
         if key is None or type(key) is int:
@@ -103,7 +122,7 @@ class Owners:
             return None
         return None if self.has_several_columns and None in found else str(found)
 
-    def encode_all(self, keys: Sequence[Any]) -> Sequence[str | None]:
+    def encode_all(self, keys: Sequence[Key]) -> Sequence[str | None]:
         """Return the owner keys of many primary keys. All at once is much faster for integers."""
         if self.has_several_columns:
             if all(isinstance(f, IntegerField) for f in self.key_fields) and set(map(type, chain(*keys))) == {int}:
@@ -112,14 +131,14 @@ class Owners:
             return list(map(str, keys))
         return list(map(self.encode, keys))
 
-    def encoded(self, keys: Sequence[Any]) -> tuple[Sequence[Any], list[bytes]]:
+    def encoded(self, keys: Sequence[Key]) -> tuple[Sequence[Key], list[bytes]]:
         """Return primary keys, and their owner keys, encoded for Redis. Integers are encoded all at once, which is
         faster."""
         if keys and self.has_integer_keys:
             return keys, str(list(keys))[1:-1].encode().split(b", ")
         return keys, as_bytes(keys)
 
-    def key_of(self, values: Iterable[Any]) -> Any:
+    def key_of(self, values: Iterable[object]) -> Key:
         """Return the primary key of these values of the columns, as they are in the database or in an owner key."""
         if self.has_integer_keys:
             (key,) = values
@@ -127,11 +146,11 @@ class Owners:
         found = [field.to_python(value) for field, value in zip(self.key_fields, values, strict=True)]
         return CompositeKey(found) if self.has_several_columns else found[0]
 
-    def parse(self, text: str) -> Any:
+    def parse(self, text: str) -> Key:
         """Return the primary key whose ``str()`` is this text."""
         return self.key_of(json.loads(text) if self.has_several_columns else (text,))
 
-    def decode(self, owner_key: str) -> Any:
+    def decode(self, owner_key: str) -> Key:
         """Return the primary key of an owner key. Raises ValidationError if there is none.
 
         As in ``save()``, the field's validators do not run.
@@ -145,11 +164,11 @@ class Owners:
             raise ValidationError(f"{owner_key!r} is not a primary key.")
         return key
 
-    def columns_of(self, keys: Sequence[Any]) -> list[Sequence[Any]]:
+    def columns_of(self, keys: Sequence[Key]) -> list[Sequence[Key]]:
         """Return primary keys column by column."""
         return list(zip(*keys, strict=True)) if self.has_several_columns else [keys]
 
-    def db_columns(self, columns: Sequence[Sequence[Any]], connection: BaseDatabaseWrapper) -> list[list[Any]]:
+    def db_columns(self, columns: Sequence[Sequence[Key]], connection: BaseDatabaseWrapper) -> list[list[Param]]:
         """Convert columns of primary keys, except integers, for the driver. The values are passed as prepared, because
         Django refuses 0 on MySQL otherwise."""
         return [
@@ -160,19 +179,19 @@ class Owners:
         ]
 
 
-def target_of(field: Any) -> Any:
+def target_of(field: Field) -> Field:
     """Return the field at the end of a chain of foreign keys, or a field that is no foreign key itself."""
-    while field.remote_field:
+    while isinstance(field, ForeignKey):
         field = field.target_field
     return field
 
 
 @lru_cache(maxsize=1000)
-def _column_of_key(model: type[Model]) -> tuple[str, str]:
+def _column_of_key(model: type[Model]) -> tuple[str, str | None]:
     """Return the table and column of a model's primary keys. A child model or a profile shares the keys of its parent,
     and a historical model the keys of the current model."""
     return _column(target_of(model._meta.pk))
 
 
-def _column(field: Any) -> tuple[str, str]:
+def _column(field: Field) -> tuple[str, str | None]:
     return field.model._meta.db_table, field.column

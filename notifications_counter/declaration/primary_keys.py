@@ -7,15 +7,17 @@ from array import array
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from django.core.exceptions import ValidationError
 from django.db.models import Field
 
+T = TypeVar("T")
+
 Key = Any
 """An owner's primary key; a CompositeKey if the owner has several columns."""
 
-First = tuple[Any, ...]
+First = tuple[Key, ...]
 """The values of all columns of an owner but the last."""
 
 LIMIT = 2**63
@@ -27,7 +29,7 @@ SEPARATOR = ",\t"
 ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(SEPARATOR, ":"), default=str)
 
 
-class CompositeKey(tuple[Any, ...]):
+class CompositeKey(tuple[Key, ...]):
     """The values of several owner columns. It is equal to the tuple of these values.
 
     As for any other key, its ``str()`` is the owner key: a JSON list, so that no two keys have the same text.
@@ -39,12 +41,12 @@ class CompositeKey(tuple[Any, ...]):
         return as_json(self)
 
 
-def as_json(values: Sequence[Any]) -> str:
+def as_json(values: Sequence[Key]) -> str:
     """Return the text of a CompositeKey of these values."""
     return ENCODER.encode(values)
 
 
-def primary_key(field: Field, value: Any) -> Any:
+def primary_key(field: Field, value: object) -> Key:
     """Return a value as a primary key. Raises ValueError for anything else, such as 1.5 or True, and for keys that
     no database could store."""
     try:
@@ -58,32 +60,32 @@ def primary_key(field: Field, value: Any) -> Any:
     return key
 
 
-def as_bytes(keys: Iterable[Any]) -> list[bytes]:
+def as_bytes(keys: Iterable[Key]) -> list[bytes]:
     """Return the texts of primary keys, encoded for Redis."""
     return [str(key).encode(errors="surrogateescape") for key in keys]
 
 
-def are_integers(keys: Sequence[Any]) -> bool:
+def are_integers(keys: Sequence[Key]) -> bool:
     """Return whether these are all integers that a database can store."""
     with suppress(OverflowError):
         return set(map(type, keys)) == {int} and bool(array("q", keys))
     return False
 
 
-def many(values: Any) -> Iterable[Any]:
+def many(values: object) -> Iterable[Key]:
     """Return an iterable of instances or primary keys as it is. TypeError for a single one, including a string."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise TypeError(f"Pass a list of instances or primary keys, not {values!r:.200}.")
     return values
 
 
-def plain(value: Any) -> Any:
+def plain(value: T) -> T:
     """Return the value of a member of a text or integer Enum, as databases store it. Its ``str()`` may be its name. Any
     other value is returned as it is."""
     return value.value if isinstance(value, Enum) and isinstance(value, str | int) else value
 
 
-def fits(field: Field, key: Any) -> bool:
+def fits(field: Field, key: Key) -> bool:
     """Return whether a database can store this key."""
     if isinstance(key, int):
         return -LIMIT <= key < LIMIT

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 from operator import mod
-from typing import Any
 from zlib import crc32
 
 from ..buffer import Buffer
+from .primary_keys import Key
 
-Shares = list[tuple[Buffer, Sequence[Any]]]
+Shares = list[tuple[Buffer, Sequence[Key]]]
 """Owner keys, or primary keys, by shard."""
 
-EncodedShares = list[tuple[Buffer, Sequence[Any], Sequence[bytes]]]
+EncodedShares = list[tuple[Buffer, Sequence[Key], Sequence[bytes]]]
 """Primary keys, and their owner keys, encoded for Redis, by shard."""
 
 
@@ -23,7 +23,7 @@ def shards_of(owner_keys: Iterable[bytes], number: int) -> list[int]:
     return list(map(mod, map(crc32, owner_keys), repeat(number)))
 
 
-def split(buffers: Sequence[Buffer], keys: Sequence[Any], owner_keys: Sequence[bytes]) -> EncodedShares:
+def split(buffers: Sequence[Buffer], keys: Sequence[Key], owner_keys: Sequence[bytes]) -> EncodedShares:
     """Group keys by shard. Sorting them is faster than a step of Python for each key."""
     shards = shards_of(owner_keys, len(buffers))
     order = sorted(range(len(keys)), key=shards.__getitem__)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from asgiref.sync import SyncToAsync
 from django.core.handlers.exception import response_for_exception
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -10,7 +13,7 @@ from django.db.models.constants import OnConflict
 from django.db.models.expressions import Col
 from django.db.models.query_utils import DeferredAttribute
 from django.db.models.sql import DeleteQuery, InsertQuery, Query, UpdateQuery
-from django.db.models.sql.compiler import SQLDeleteCompiler, SQLInsertCompiler, SQLUpdateCompiler
+from django.db.models.sql.compiler import SQLCompiler, SQLDeleteCompiler, SQLInsertCompiler, SQLUpdateCompiler
 from django.db.models.sql.constants import ROW_COUNT
 from django.db.models.sql.where import AND, OR, ExtraWhere, WhereNode
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -18,6 +21,7 @@ from django.utils.module_loading import autodiscover_modules
 
 __all__ = [
     # Every write of the ORM ends in a method of these, which the door wraps.
+    "SQLCompiler",
     "SQLDeleteCompiler",
     "SQLInsertCompiler",
     "SQLUpdateCompiler",
@@ -42,8 +46,11 @@ __all__ = [
     # A registry for a model of another package's table, which belongs to no app.
     # The page that Django shows for an exception, with the handler404 of the site.
     "response_for_exception",
-    # The type of a connection.
+    # The type of a connection, and of a function that executes a statement on it.
     "BaseDatabaseWrapper",
+    "Context",
+    "Execute",
+    "Param",
     # Helpers that Django's own apps use as well.
     "autodiscover_modules",
     "url_has_allowed_host_and_scheme",
@@ -52,6 +59,14 @@ __all__ = [
     "end_request_thread",
 ]
 
+Context = dict[str, Any]
+"""What ``execute_wrapper()`` tells of a statement: ``cursor`` and ``connection``."""
+
+Execute = Callable[..., Any]
+"""A method of a compiler that executes it, or what ``execute_wrapper()`` wraps."""
+
+Param = Any
+"""A value as a database's driver takes and returns it."""
 
 ATTRIBUTES = {
     "connection": {

@@ -5,9 +5,10 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from functools import partial
 
 from django.db import Error
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 __all__ = [
     "as_manual_transaction",
@@ -17,7 +18,7 @@ __all__ = [
 
 
 def watch_transactions(
-    connection: Any,
+    connection: BaseDatabaseWrapper,
     before_commit: Callable[[], None],
     after_rollback: Callable[[bool], None],
     is_open: Callable[[], bool],
@@ -32,12 +33,11 @@ def watch_transactions(
     replaced = {name: vars(connection).get(name) for name in ("_commit", "_rollback", "_set_autocommit")}
     itself = weakref.ref(connection)  # without a cycle, the connection of a thread that ended is freed at once
 
-    def call(name: str, *arguments: Any) -> None:
-        if (method := replaced[name]) is not None:
-            method(*arguments)
-        else:
+    def call(name: str, *arguments: bool) -> None:
+        if (method := replaced[name]) is None:  # of the class
             connection = itself()
-            getattr(type(connection), name)(connection, *arguments)
+            method = partial(getattr(type(connection), name), connection)
+        method(*arguments)
 
     def commit() -> None:
         try:
@@ -46,12 +46,12 @@ def watch_transactions(
         except Error:
             raise  # Django rolls back
         except BaseException:
-            connection: Any = itself()
-            connection.in_atomic_block = False
-            try:
-                connection.rollback()
-            except Error:  # a driver closes its connection if it is interrupted; so does Django then
-                connection.close()
+            if (connection := itself()) is not None:
+                connection.in_atomic_block = False
+                try:
+                    connection.rollback()
+                except Error:  # a driver closes its connection if it is interrupted; so does Django then
+                    connection.close()
             raise
 
     def rollback() -> None:
@@ -67,16 +67,14 @@ def watch_transactions(
             connection.rollback()
         call("_set_autocommit", autocommit)
 
-    connection._commit = commit
-    connection._rollback = rollback
-    connection._set_autocommit = set_autocommit
+    vars(connection).update(_commit=commit, _rollback=rollback, _set_autocommit=set_autocommit)
 
 
 IN_TRANSACTION, IN_ERROR = 2, 3
 """States of a PostgreSQL connection, which psycopg and psycopg2 have from the C library."""
 
 
-def in_manual_transaction(connection: Any) -> bool:
+def in_manual_transaction(connection: BaseDatabaseWrapper) -> bool:
     """Return whether autocommit was switched off, by hand or in DATABASES, or raw SQL has begun a transaction. Then
     there is no hook at the commit, not even in ``atomic()``.
 
@@ -106,7 +104,7 @@ def in_manual_transaction(connection: Any) -> bool:
 
 
 @contextmanager
-def as_manual_transaction(connection: Any) -> Iterator[None]:
+def as_manual_transaction(connection: BaseDatabaseWrapper) -> Iterator[None]:
     """Tell Django of a transaction that raw SQL has begun. Then ``atomic()`` sets a savepoint instead of beginning
     another transaction, which PostgreSQL and SQLite refuse, and ``select_for_update()`` is allowed."""
     if connection.in_atomic_block or not connection.autocommit or not in_manual_transaction(connection):

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from argparse import ArgumentTypeError
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -90,7 +90,7 @@ def find_counters(counters: Iterable[Counter], database: str | None, schema: str
     return found
 
 
-def at_least(minimum: int, kind: type[int] | type[float]) -> Any:
+def at_least(minimum: int, kind: type[int] | type[float]) -> Callable[[str], float]:
     """Return a parser of numbers for argparse."""
 
     def parse(value: str) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from django.conf import settings
@@ -31,7 +30,7 @@ class NotificationQuerySet(QuerySet):
         """Return the notifications that have been neither seen nor read."""
         return self.filter(seen_at__isnull=True, read_at__isnull=True)
 
-    def for_user(self, user: Any) -> NotificationQuerySet:
+    def for_user(self, user: object) -> NotificationQuerySet:
         """Return the notifications of a user, given as an instance or a primary key."""
         return self.filter(user=user)
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.core.exceptions import ValidationError
 from django.db import connections
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, Model, Q, QuerySet
+from django.db.models.expressions import Combinable, RawSQL
 
 from ..declaration import Declaration
+from ..declaration.primary_keys import First, Key
 from .owners import of_owners
+
+Condition = Q | RawSQL
 
 PAGE = 1000
 """Owners in a page."""
@@ -20,7 +24,7 @@ PAGE = 1000
 class Counted(NamedTuple):
     """An owner in the database: the primary key, the count of its rows, and the stored total."""
 
-    key: Any
+    key: Key
     rows: int
     stored: int
 
@@ -40,14 +44,14 @@ class Everyone:
         bounds = self._position(after), self._position(last)
         return self._read(_between(self.counter.owner_attnames, *bounds), _between(self.total_names, *bounds), size)
 
-    def first_key(self, after: str | None) -> Any:
+    def first_key(self, after: str | None) -> Key:
         """Return the first primary key after an owner key, without counting rows."""
         bounds = self._position(after), None
         rows = self._owners(self._rows(_between(self.counter.owner_attnames, *bounds)), self.counter.owner_attnames, 1)
         totals = self._owners(self._totals(_between(self.total_names, *bounds)), self.total_names, 1)
         return min(self.counter.key_of(owner) for found in (rows, totals) for owner in found.values_list(*self.columns))
 
-    def these(self, keys: Sequence[Any]) -> list[Counted]:
+    def these(self, keys: Sequence[Key]) -> list[Counted]:
         """Return these owners, at most PAGE."""
         counter, using = self.counter, self.connection.alias
         of_rows = of_owners(counter, counter.owner_fields, keys, using)
@@ -55,7 +59,7 @@ class Everyone:
         known = {counted.key for counted in found}
         return [*found, *(Counted(key, 0, 0) for key in keys if key not in known)]
 
-    def _position(self, owner_key: str | None) -> Any:
+    def _position(self, owner_key: str | None) -> First | None:
         """Return the primary key of an owner key, as a tuple; None if there is none: another release may have counted
         for other owners."""
         with suppress(ValidationError):
@@ -64,7 +68,7 @@ class Everyone:
                 return key if self.counter.has_several_columns else (key,)
         return None
 
-    def _read(self, of_rows: Any, of_totals: Any, size: int) -> list[Counted]:
+    def _read(self, of_rows: Condition, of_totals: Condition, size: int) -> list[Counted]:
         """Return the first owners that have rows that satisfy one condition, or a total that satisfies another."""
         counter = self.counter
         rows = self._owners(self._rows(of_rows), counter.owner_attnames, size, counted_rows=counter.condition.total)
@@ -81,23 +85,25 @@ class Everyone:
             cursor.execute(sql, (*rows_params, *totals_params))
             return [Counted(counter.key_of(key), int(count), stored) for *key, count, stored in cursor.fetchall()]
 
-    def _rows(self, condition: Any) -> QuerySet[Any]:
+    def _rows(self, condition: Condition) -> QuerySet[Model]:
         return QuerySet(self.counter.source, using=self.connection.alias).filter(self.counter.q).filter(condition)
 
-    def _totals(self, condition: Any) -> QuerySet[Any]:
+    def _totals(self, condition: Condition) -> QuerySet[Model]:
         return QuerySet(self.counter.totals, using=self.connection.alias).filter(condition)
 
-    def _owners(self, queryset: QuerySet[Any], names: Sequence[str], size: int, **numbers: Any) -> QuerySet[Any]:
+    def _owners(
+        self, queryset: QuerySet[Model], names: Sequence[str], size: int, **numbers: Combinable
+    ) -> QuerySet[Model]:
         """Select the columns of the first owners, each with numbers."""
         queryset = queryset.filter(**{f"{name}__isnull": False for name in names})
         columns = {column: F(name) for column, name in zip(self.columns, names, strict=True)}
         return queryset.values(**columns).annotate(**numbers).order_by(*self.columns)[:size]
 
-    def _compile(self, queryset: QuerySet[Any]) -> tuple[str, Sequence[Any]]:
+    def _compile(self, queryset: QuerySet[Model]) -> tuple[str, tuple[str | int, ...]]:
         return queryset.query.get_compiler(self.connection.alias, elide_empty=False).as_sql()
 
 
-def _between(names: Sequence[str], after: Any, last: Any) -> Q:
+def _between(names: Sequence[str], after: First | None, last: First | None) -> Q:
     """Return a condition for rows of owners, in these columns, after one key and up to another. None: from the
     beginning, or to the end."""
     condition = Q()
@@ -108,7 +114,7 @@ def _between(names: Sequence[str], after: Any, last: Any) -> Q:
     return condition
 
 
-def _beyond(names: Sequence[str], values: Sequence[Any], strictly: str, at_the_end: str) -> Q:
+def _beyond(names: Sequence[str], values: Sequence[Key], strictly: str, at_the_end: str) -> Q:
     """Return a condition for rows beyond these values, in the order of the columns. Not every database would use an
     index to compare lists of columns."""
     name, value = names[0], values[0]

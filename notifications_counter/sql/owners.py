@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from django.db import connections
-from django.db.models import BooleanField, IntegerField
+from django.db.models import BooleanField, Field, IntegerField
 from django.db.models.expressions import RawSQL
 
 from ..declaration import Declaration
+from ..declaration.primary_keys import Key
+from ..internals import BaseDatabaseWrapper, Param
 
 SHORT_LIST = 100
 """The most keys of one column that PostgreSQL gets as a list. For a longer one, it starts workers, which takes longer
 than finding the rows."""
 
 
-def is_one_of(counter: Declaration, columns: Sequence[str], keys: Sequence[Any], connection: Any) -> tuple[str, list]:
+def is_one_of(
+    counter: Declaration, columns: Sequence[str], keys: Sequence[Key], connection: BaseDatabaseWrapper
+) -> tuple[str, list[Param]]:
     """Return a condition for rows with one of these keys in these columns, and its parameters."""
     values = counter.db_columns(counter.columns_of(keys), connection)
     names = ", ".join(columns)
@@ -30,14 +33,14 @@ def is_one_of(counter: Declaration, columns: Sequence[str], keys: Sequence[Any],
     return f"({names}) IN ({values_or_rows})", [value for row in zip(*values, strict=True) for value in row]
 
 
-def of_owners(counter: Declaration, fields: Sequence[Any], keys: Sequence[Any], using: str) -> RawSQL:
+def of_owners(counter: Declaration, fields: Sequence[Field], keys: Sequence[Key], using: str) -> RawSQL:
     """Return the same condition for ``filter()``, given fields of a model."""
     quote = connections[using].ops.quote_name
-    columns = [f"{quote(field.model._meta.db_table)}.{quote(field.column)}" for field in fields]
+    columns = [f"{quote(field.model._meta.db_table)}.{quote(str(field.column))}" for field in fields]
     return RawSQL(*is_one_of(counter, columns, keys, connections[using]), BooleanField())
 
 
-def arrays(counter: Declaration, connection: Any) -> str:
+def arrays(counter: Declaration, connection: BaseDatabaseWrapper) -> str:
     """Return the placeholders of PostgreSQL's arrays of keys, one for each column. An integer that is too large for its
     column is the key of an owner without rows, not an error."""
     kinds = ("bigint" if isinstance(f, IntegerField) else f.rel_db_type(connection) for f in counter.key_fields)

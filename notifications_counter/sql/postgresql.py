@@ -1,7 +1,6 @@
 """PostgreSQL: the chunk is sent as arrays. Arrays of integers are sent as text, which drivers bind faster."""
 
-from typing import Any
-
+from ..internals import Param
 from .owners import arrays
 from .target import Chunk, Target
 
@@ -19,5 +18,5 @@ def store(target: Target, chunk: Chunk) -> None:
         )
 
 
-def _as_array(column: list[Any]) -> Any:
+def _as_array(column: list[Param]) -> Param:
     return f"{{{','.join(map(str, column))}}}" if isinstance(column[0], int) else column

@@ -6,13 +6,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from django.db.models import Field, GeneratedField, Model
 from django.utils import timezone
 
 from ..buffer.calls import OWNERS_PER_CALL, chunked
 from ..declaration import Declaration
+from ..declaration.primary_keys import Key
+from ..internals import BaseDatabaseWrapper, Param
+from ..models.fields import field_of
 from .owners import is_one_of
 
 
@@ -20,13 +22,13 @@ from .owners import is_one_of
 class Chunk:
     """The keys of some owners, column by column, and their counts."""
 
-    columns: Sequence[Sequence[Any]]
+    columns: Sequence[Sequence[Key]]
     counts: Sequence[int]
 
 
-def own_columns(model: type[Model]) -> list[Any]:
+def own_columns(model: type[Model]) -> list[Field]:
     """Return the fields that are columns of the model's own table."""
-    return [field for field in model._meta.get_fields(include_parents=False) if field.concrete]
+    return [f for f in model._meta.get_fields(include_parents=False) if isinstance(f, Field) and f.concrete]
 
 
 def other_fields(counter: Declaration) -> list[Field]:
@@ -42,7 +44,7 @@ def other_fields(counter: Declaration) -> list[Field]:
 class Target:
     """The totals table of a counter, quoted for a connection."""
 
-    def __init__(self, counter: Declaration, connection: Any):
+    def __init__(self, counter: Declaration, connection: BaseDatabaseWrapper):
         self.counter = counter
         self.model = counter.totals
         self.connection = connection
@@ -52,8 +54,7 @@ class Target:
         self.count = self._column(counter.field)
 
     def _column(self, name: str) -> str:
-        field: Any = self.model._meta.get_field(name)
-        return self.connection.ops.quote_name(field.column)
+        return self.connection.ops.quote_name(str(field_of(self.model, name).column))
 
     @cached_property
     def updated(self) -> str:
@@ -80,16 +81,16 @@ class Target:
             f" {self.updated} = excluded.{self.updated} WHERE stored.{self.count} <> excluded.{self.count}"
         )
 
-    def values(self) -> tuple[Any, ...]:
+    def values(self) -> tuple[Param, ...]:
         """Return the values that all new rows have: the time, and the defaults of the other fields."""
         row = self.model()
-        updated_at: Any = row._meta.get_field("updated_at")
+        updated_at = field_of(self.model, "updated_at")
         defaults = (field.get_db_prep_save(field.pre_save(row, add=True), self.connection) for field in self.others)
         return (updated_at.get_db_prep_save(timezone.now(), self.connection), *defaults)
 
-    def stored(self, keys: Sequence[Any]) -> dict[Any, int]:
+    def stored(self, keys: Sequence[Key]) -> dict[Key, int]:
         """Return the stored totals of these owners, where they exist."""
-        found: dict[Any, int] = {}
+        found: dict[Key, int] = {}
         for chunk in chunked(keys, OWNERS_PER_CALL):
             where, params = is_one_of(self.counter, self.owners, chunk, self.connection)
             with self.connection.cursor() as cursor:  # the ORM is slower
@@ -97,7 +98,7 @@ class Target:
                 found.update((self.counter.key_of(key), total) for *key, total in cursor.fetchall())
         return found
 
-    def db_columns(self, chunk: Chunk) -> list[list[Any]]:
+    def db_columns(self, chunk: Chunk) -> list[list[Param]]:
         """Return the keys in the driver's types, column by column, and the counts."""
         return [*self.counter.db_columns(chunk.columns, self.connection), list(chunk.counts)]
 

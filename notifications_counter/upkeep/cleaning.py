@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import astuple
 
-from django.apps import apps
-
+from ..models import DatabaseId
 from ..timeseries import CleanResult, clean_counters
 from .places import at, places
 
@@ -18,7 +17,7 @@ def clean_everywhere(
 ) -> CleanResult:
     """Call ``clean_counters()`` at each place, and return the sum of the results."""
     done = CleanResult()
-    for place in places(apps.get_model("notifications_counter", "DatabaseId")):
+    for place in places(DatabaseId):
         with at(place):
             here = clean_counters(due, progress=progress, stopped=stopped)
         done = CleanResult(*map(sum, zip(astuple(done), astuple(here), strict=True)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import asdict
 from uuid import uuid4
 
 from django.core.exceptions import ValidationError
@@ -21,6 +21,7 @@ from ..buffer.calls import chunked
 from ..buffer.types import LIMIT, Fetched
 from ..declaration import Declaration
 from ..declaration.primary_keys import Key
+from ..models import CounterShard
 from ..reader import Reader
 from ..sql import dialect
 from ..sql.everyone import PAGE
@@ -102,10 +103,10 @@ class Flusher:
                 while not self.stopped() and self._flush_batch(buffer, row):  # first, one that another flusher has left
                     pass
         if self.result.owners or self.result.aside:
-            log_event("flush", self.counter, self.result, seconds=time.monotonic() - started)
+            log_event("flush", self.counter, seconds=time.monotonic() - started, **asdict(self.result))
         return self.result
 
-    def _flush_batch(self, buffer: Buffer, row: Any) -> bool:
+    def _flush_batch(self, buffer: Buffer, row: CounterShard) -> bool:
         """Write one batch. Returns whether another one may wait."""
         own = uuid4().hex
         batch, size, self.set_aside_before = buffer.cut(row.mark, own)
@@ -123,7 +124,7 @@ class Flusher:
                 return False
         return buffer.drop(batch, row.mark) and batch != own
 
-    def _write(self, buffer: Buffer, row: Any, fetched: Sequence[Fetched], mark: str) -> bool:
+    def _write(self, buffer: Buffer, row: CounterShard, fetched: Sequence[Fetched], mark: str) -> bool:
         """Write a chunk of a batch, and move the mark. Returns False if it is not what the flusher has seen."""
         owners: dict[Key, Fetched] = {}
         aside: dict[str, str] = {}
@@ -177,7 +178,7 @@ class Flusher:
                 self._count([key], counts, aside)
 
     def _store(
-        self, row: Any, keys: Sequence[Key], counts: dict[Key, int], aside: dict[str, str], mark: str
+        self, row: CounterShard, keys: Sequence[Key], counts: dict[Key, int], aside: dict[str, str], mark: str
     ) -> dict[Key, int] | None:
         """Move the mark, and store counts in the order of keys, in one transaction. Counts that the database refuses
         are set aside, and the others stored. Returns the totals before; None if the mark is not what the flusher has

@@ -6,7 +6,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
 
 from django.conf import settings
 from django.db import connections, transaction
@@ -16,9 +15,9 @@ from ..buffer import Buffer
 from ..buffer.keys import Keys
 from ..conf import options
 from ..databases.identity import identify
-from ..databases.routing import own_rows
 from ..declaration import Declaration, switched_off
 from ..exceptions import BufferUnavailable
+from ..models import CounterShard, RecountRequest
 from ..sql.everyone import PAGE
 from ..writes.transaction import doubt
 from .history import record
@@ -71,12 +70,13 @@ class Healer:
     def _doubt_requested(self) -> bool:
         """Put in doubt whom RecountRequests name, and delete exactly the requests that were read. Their transactions
         have committed, so a count of rows sees their changes. Returns False if Redis refuses."""
-        requests = own_rows("RecountRequest", self.counter.db).filter(counter=self.counter.name).order_by("pk")
+        rows = RecountRequest.objects.using(self.counter.db)
+        requests = rows.filter(counter=self.counter.name).order_by("pk")
         while found := list(requests.values_list("pk", "owner", "everyone")[:PAGE]):
             owners = {(self.counter, None if everyone else owner) for _, owner, everyone in found}
             if doubt(owners):
                 return False
-            own_rows("RecountRequest", self.counter.db).filter(pk__in=[pk for pk, *_ in found]).delete()
+            rows.filter(pk__in=[pk for pk, *_ in found]).delete()
             requests = requests.filter(pk__gt=found[-1][0])  # PostgreSQL would read deleted rows again and again
         return True
 
@@ -117,7 +117,7 @@ def put_in_force(counter: Declaration) -> bool:
     return since >= deploy_seconds() or all(row.mark for row in rows)
 
 
-def _declare(counter: Declaration, fingerprint: str) -> list[Any]:
+def _declare(counter: Declaration, fingerprint: str) -> list[CounterShard]:
     """Put this process's declaration, and its number of shards, in force. What waits in the shards of another number is
     dropped. Returns the rows."""
     database = identify(connections[counter.db])
@@ -129,12 +129,11 @@ def _declare(counter: Declaration, fingerprint: str) -> list[Any]:
         for row in old:
             if row.shards != options.SHARDS:
                 counter.make_buffer(database, row.shard, row.shards).retire()  # rule: unknown_redis
-        model = shard_rows(counter).model
         new = [
-            model(counter=counter.name, shard=shard, shards=options.SHARDS, fingerprint=fingerprint)
+            CounterShard(counter=counter.name, shard=shard, shards=options.SHARDS, fingerprint=fingerprint)
             for shard in range(options.SHARDS)
         ]
-        own_rows("CounterShard", counter.db).bulk_create(new, ignore_conflicts=True)  # of another flusher
+        CounterShard.objects.using(counter.db).bulk_create(new, ignore_conflicts=True)  # of another flusher
         rows = list(shard_rows(counter).select_for_update())
         if any(row.mark for row in rows):  # it has begun a generation
             return rows
@@ -144,14 +143,14 @@ def _declare(counter: Declaration, fingerprint: str) -> list[Any]:
     return rows
 
 
-def _is_declared(rows: list[Any], fingerprint: str) -> bool:
+def _is_declared(rows: list[CounterShard], fingerprint: str) -> bool:
     return {row.fingerprint for row in rows} == {fingerprint} and len(rows) == options.SHARDS
 
 
 def _forget_switched_off(counter: Declaration) -> None:
     """Forget built-in counters of the same rows that are switched off: nobody tells Redis of their changes, so everyone
     must be counted once they are switched on again."""
-    for row in own_rows("CounterShard", counter.db).filter(counter__in=switched_off(counter.source_label)):
+    for row in CounterShard.objects.using(counter.db).filter(counter__in=switched_off(counter.source_label)):
         database = identify(connections[counter.db])
         keys = Keys(options.KEY_PREFIX, row.counter, row.shard, row.shards, database.id)
         Buffer(counter.buffers[0].client, keys).reset()

@@ -4,8 +4,6 @@ history."""
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict
-from typing import Any
 
 from ..databases.routing import working_on
 from ..declaration import Declaration
@@ -36,20 +34,18 @@ MESSAGES = {
 history = EventLog("history")
 
 
-def log_event(
-    type: str, counter: Declaration, result: Any = None, level: int = logging.INFO, **fields: Any
-) -> dict[str, Any]:
-    """Log an event with the fields of a ``result``, a dataclass. Returns the fields."""
-    event = {"counter": counter.name, **(asdict(result) if result else {}), **fields}
-    if "owner" in event:  # it may not be valid text
-        event["owner"] = event["owner"].encode(errors="backslashreplace").decode()
+def log_event(type: str, counter: Declaration, level: int = logging.INFO, **fields: object) -> dict[str, object]:
+    """Log an event, and return its fields."""
+    event = {"counter": counter.name, **fields}
+    if isinstance(owner := fields.get("owner"), str):  # it may not be valid text
+        event["owner"] = owner.encode(errors="backslashreplace").decode()
     logger.log(level, f"%(counter)s: {MESSAGES[type]}", event, extra={"event": type, **event})
     return event
 
 
-def record(type: str, counter: Declaration, result: Any = None, level: int = logging.INFO, **fields: Any) -> None:
+def record(type: str, counter: Declaration, level: int = logging.INFO, **fields: object) -> None:
     """Log an event, and record it. Does not raise if Redis is unreachable."""
-    event = log_event(type, counter, result, level, **fields)
+    event = log_event(type, counter, level, **fields)
     try:
         with working_on(counter.db):
             history.record_event({"type": type, **event})

@@ -7,17 +7,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-from django.apps import apps
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, InterfaceError, InternalError, OperationalError, connections, router
+from django.db.models import Model
 
 from ..databases.identity import look_up
 from ..databases.routing import alias_for, in_schema, schema_of, working_on
 from ..declaration import Declaration
 from ..exceptions import BufferUnavailable, CounterError
+from ..models import DatabaseId
 
 logger = logging.getLogger("notifications_counter")
 
@@ -41,7 +42,7 @@ class Place(NamedTuple):
         return self.schema or self.alias
 
 
-def here(model: Any) -> Place:
+def here(model: type[Model]) -> Place:
     """Return the place where this thread or task counts rows of a model."""
     alias = alias_for(model)
     return Place(alias, schema_of(connections[alias]))
@@ -56,16 +57,15 @@ def is_of_tenant(place: Place) -> bool:
 
 def _places_in(alias: str, schema: str | None) -> list[Place]:
     """Return the places in a database that may hold counts. If it is unreachable, return that of the given schema."""
-    connection: Any = connections[alias]
+    connection = connections[alias]
     if not hasattr(connection, "set_schema"):
         return [Place(alias)]
-    table = apps.get_model("notifications_counter", "DatabaseId")._meta.db_table
     try:
         with connection.cursor() as cursor:
             cursor.execute(
                 "SELECT nspname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
                 "WHERE relname = %s AND relkind = 'r' ORDER BY nspname",
-                [table],
+                [DatabaseId._meta.db_table],
             )
             return [Place(alias, name) for (name,) in cursor.fetchall()]
     except OUTAGES:  # the caller will run into it, and report it
@@ -95,7 +95,7 @@ class PlaceFinder:
         self._places_in = cache(_places_in)
         self._id_of = cache(_id_of)
 
-    def places(self, model: Any, database: str | None = None, schema: str | None = None) -> list[Place]:
+    def places(self, model: type[Model], database: str | None = None, schema: str | None = None) -> list[Place]:
         """Return the places where rows of a model are counted.
 
         The database that the router names comes first, then every other database that has the app's tables. Two aliases
@@ -117,7 +117,7 @@ class PlaceFinder:
         return list(found.values())
 
 
-def places(model: Any) -> list[Place]:
+def places(model: type[Model]) -> list[Place]:
     """Return the places where rows of a model are counted."""
     return PlaceFinder().places(model)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any
 from uuid import uuid4
 
 from django.db import connections, transaction
@@ -13,10 +12,10 @@ from django.db.models import QuerySet
 from ..buffer import Buffer, Status
 from ..conf import options
 from ..databases.identity import identify
-from ..databases.routing import own_rows
 from ..databases.transactions import in_transaction
 from ..declaration import Declaration
 from ..exceptions import NotInTransaction
+from ..models import CounterShard
 from .history import record
 from .state import FULL_SPEED, WalkState
 
@@ -32,7 +31,7 @@ class ShardStatus:
     shard: int
     status: Status
     server: str
-    row: Any
+    row: CounterShard | None
 
     @property
     def is_ready(self) -> bool:
@@ -40,12 +39,12 @@ class ShardStatus:
         return self.row is not None and not lost(self.status, self.row, self.server)
 
 
-def shard_rows(counter: Declaration) -> QuerySet[Any]:
+def shard_rows(counter: Declaration) -> QuerySet[CounterShard]:
     """Return the rows of all shards of a counter, also those of an earlier number of shards, in one order."""
-    return own_rows("CounterShard", counter.db).filter(counter=counter.name).order_by("pk")
+    return CounterShard.objects.using(counter.db).filter(counter=counter.name).order_by("pk")
 
 
-def shard_row(counter: Declaration, shard: int) -> QuerySet[Any]:
+def shard_row(counter: Declaration, shard: int) -> QuerySet[CounterShard]:
     """Return the row of one shard, at most one."""
     return shard_rows(counter).filter(shard=shard, shards=options.SHARDS)
 
@@ -59,7 +58,7 @@ def shard_statuses(counter: Declaration) -> list[ShardStatus]:
     ]
 
 
-def lost(status: Status, row: Any, server: str) -> str:
+def lost(status: Status, row: CounterShard, server: str) -> str:
     """Return what shows that Redis has lost data, or that the database went back; empty if nothing does.
 
     This is certain only if ``status`` was read while the ``row`` was locked. Otherwise a batch that another flusher
@@ -105,8 +104,8 @@ def begin_generation(counter: Declaration, buffer: Buffer, reason: str = "") -> 
         for each in {row.pk: row, rows[0].pk: rows[0]}.values():
             each.save(using=counter.db, update_fields=["mark", "walk"])
     identify(connections[counter.db]).counters.add(counter.name)
-    for each in counter.buffers:
-        each.is_known = True
+    for known in counter.buffers:
+        known.is_known = True
     record("recovery", counter, level=logging.INFO if is_first else logging.WARNING, reason=reason, shard=buffer.shard)
     return True
 

@@ -6,9 +6,11 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.db.models import QuerySet
+
+from ..models import CounterShard
 
 FULL_SPEED = "full speed"
 GENTLE = "gentle"
@@ -62,7 +64,7 @@ class WalkState:
         self.speed = ""
 
 
-def change_state(row: QuerySet[Any], change: Callable[[WalkState], None]) -> None:
+def change_state(row: QuerySet[CounterShard], change: Callable[[WalkState], None]) -> None:
     """Change the state of a walk, again if another process was faster."""
     while (text := row.values_list("walk", flat=True).first()) is not None:
         state = WalkState.of(text)

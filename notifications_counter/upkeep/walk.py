@@ -13,19 +13,18 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 from uuid import uuid4
 
 from django.db import OperationalError
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, Model, OuterRef, Q, QuerySet
 
 from ..buffer.calls import chunked
 from ..buffer.types import Peek
 from ..conf import options
-from ..databases.routing import own_rows
 from ..declaration import Declaration
 from ..declaration.primary_keys import Key
 from ..exceptions import BufferUnavailable
+from ..models import CounterShard, RecountRequest
 from ..sql.everyone import PAGE, Counted, Everyone
 from ..sql.owners import of_owners
 from ..writes.door import maintained
@@ -128,7 +127,7 @@ class Walker:
             if owner.remote_field
         ]
         if keys and exist and not self.dry_run:
-            totals: QuerySet[Any] = QuerySet(counter.totals, using=counter.db)
+            totals: QuerySet[Model] = QuerySet(counter.totals, using=counter.db)
             gone = totals.filter(of_owners(counter, counter.total_fields, keys, counter.db)).exclude(*exist)
             with maintained():
                 gone.filter(**{sharing.field: 0 for sharing in counter.sharing}).delete()
@@ -185,8 +184,8 @@ class Walker:
         return False
 
     @property
-    def _row(self) -> QuerySet[Any]:
-        rows = own_rows("CounterShard", self.counter.db)
+    def _row(self) -> QuerySet[CounterShard]:
+        rows = CounterShard.objects.using(self.counter.db)
         # rule: declared_walk
         fingerprint = self.counter.fingerprint_with(options.SHARDS)
         return rows.filter(counter=self.counter.name, shard=0, fingerprint=fingerprint)
@@ -260,7 +259,7 @@ def _wrong_total(counted: Counted, peek: Peek) -> int | None:
 def unexplained(counter: Declaration, wrong: Sequence[Difference]) -> Sequence[Difference]:
     """Return the differences that are not explained by a RecountRequest, which the next heal reads, or because the
     owner was set aside."""
-    requests = own_rows("RecountRequest", counter.db).filter(counter=counter.name)
+    requests = RecountRequest.objects.using(counter.db).filter(counter=counter.name)
     requests = requests.filter(Q(everyone=True) | Q(owner__in=[str(difference.owner) for difference in wrong]))
     explained = set(requests.values_list("owner", flat=True)) if wrong else set()
     for buffer, owner_keys in counter.by_shard([str(difference.owner) for difference in wrong]):
@@ -276,7 +275,7 @@ def note_mismatches(counter: Declaration, mismatches: Sequence[Difference]) -> N
     def add(state: WalkState) -> None:
         state.wrong, state.wrong_at = state.wrong + len(mismatches), time.time()
 
-    change_state(own_rows("CounterShard", counter.db).filter(counter=counter.name, shard=0), add)
+    change_state(CounterShard.objects.using(counter.db).filter(counter=counter.name, shard=0), add)
     shown = [f"{found.owner}: {found.was} instead of {found.rows}" for found in mismatches[:EXAMPLES]]
     about = {"wrong": len(mismatches), "examples": ", ".join(shown)}
     record("mismatched", counter, level=logging.WARNING, **about)

@@ -20,9 +20,19 @@ from django.db.models import Model
 
 from ..databases.routing import alias_for
 from ..declaration import counters_of_table
-from ..internals import DeleteQuery, InsertQuery, SQLDeleteCompiler, SQLInsertCompiler, SQLUpdateCompiler, UpdateQuery
+from ..internals import (
+    BaseDatabaseWrapper,
+    DeleteQuery,
+    Execute,
+    InsertQuery,
+    SQLCompiler,
+    SQLDeleteCompiler,
+    SQLInsertCompiler,
+    SQLUpdateCompiler,
+    UpdateQuery,
+)
 from .ledger import Ledger
-from .statements import Counters, Execute, UpdateOrDelete, insert
+from .statements import Counters, UpdateOrDelete, insert
 from .transaction import EVERYONE
 
 QUERIES: dict[type, type] = {
@@ -61,20 +71,20 @@ def missing() -> list[str]:
     return [f"{kind.__name__}.{method}" for kind, method in doors if not _is_door(getattr(kind, method))]
 
 
-def _is_door(method: Any) -> bool:
+def _is_door(method: object) -> bool:
     """Return whether a method is a door, or a wrapper around one."""
     return method is not None and (hasattr(method, "is_door") or _is_door(getattr(method, "__wrapped__", None)))
 
 
-def _door(kind: Any, name: str) -> Execute:
-    original: Any = vars(kind).get(name)
+def _door(kind: type[SQLCompiler], name: str) -> Execute:
+    original: Execute | None = vars(kind).get(name)
     if original is None:  # inherited: others may still patch the parent's method
 
-        def original(compiler: Any, *args: Any, **kwargs: Any) -> Any:
+        def original(compiler: SQLCompiler, *args: object, **kwargs: object) -> object:
             return getattr(super(kind, compiler), name)(*args, **kwargs)
 
     @wraps(getattr(kind, name))
-    def execute(compiler: Any, *args: Any, **kwargs: Any) -> Any:
+    def execute(compiler: Any, *args: object, **kwargs: object) -> object:
         tables = counters_of_table(compiler.query.get_meta().db_table)
         if tables is None:
             return original(compiler, *args, **kwargs)
@@ -94,7 +104,9 @@ def _door(kind: Any, name: str) -> Execute:
     return execute
 
 
-def _count(counters: Counters, kind: type, compiler: Any, original: Execute, *args: Any, **kwargs: Any) -> Any:
+def _count(
+    counters: Counters, kind: type, compiler: SQLCompiler, original: Execute, *args: object, **kwargs: object
+) -> object:
     """Execute a statement on a table with these counters, and count what it changes."""
     query, connection = compiler.query, compiler.connection
     counters = tuple([c for c in counters if alias_for(c.source) == connection.alias])  # it belongs to one database
@@ -114,10 +126,11 @@ def lack_columns(counters: Counters, model: type[Model]) -> bool:
     return not all(counter.has_columns(model) for counter in counters)
 
 
-def _write_totals(counters: Counters, compiler: Any, execute: Execute) -> Any:
+def _write_totals(counters: Counters, compiler: SQLCompiler, execute: Execute) -> object:
     """Execute a statement that writes stored totals. If it is not the app's own, everyone is in doubt."""
-    if isinstance(compiler, SQLUpdateCompiler):
-        names = {field.name for field, *_ in compiler.query.values}  # type: ignore[attr-defined]
+    query = compiler.query
+    if hasattr(query, "values"):  # an UPDATE
+        names = {field.name for field, *_ in query.values}
         counters = tuple(c for c in counters if names & {c.field, *(field.name for field in c.total_fields)})
     counters = tuple(c for c in counters if c.db == compiler.connection.alias)  # a counter belongs to one database
     if not counters or _maintained.get():
@@ -125,6 +138,6 @@ def _write_totals(counters: Counters, compiler: Any, execute: Execute) -> Any:
     return _doubt_everyone(counters, compiler.connection, execute)
 
 
-def _doubt_everyone(counters: Counters, connection: Any, execute: Execute) -> Any:
+def _doubt_everyone(counters: Counters, connection: BaseDatabaseWrapper, execute: Execute) -> object:
     everyone = dict.fromkeys(counters, EVERYONE)
     return Ledger.on(connection).write(None, lambda: (execute(), everyone))

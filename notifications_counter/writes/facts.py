@@ -18,10 +18,10 @@ from django.db.models.lookups import Exact, IsNull
 from ..declaration import Declaration
 from ..declaration.condition import NOT_NULL, is_lookup_of_django
 from ..declaration.owners import target_of
-from ..internals import AND, DeferredAttribute, WhereNode
-from ..models.fields import ExactCharField, is_converted_by_django
+from ..internals import AND, BaseDatabaseWrapper, DeferredAttribute, WhereNode
+from ..models.fields import ExactCharField, field_of, is_converted_by_django
 
-Facts = dict[str, Any]
+Facts = dict[str, object]
 UNKNOWN = object()
 
 PRE_SAVES = {models.Field.pre_save, models.DateField.pre_save, models.DateTimeField.pre_save, models.TimeField.pre_save}
@@ -44,7 +44,7 @@ class Contribution(NamedTuple):
         return self.value == 0 or self.owner is not UNKNOWN
 
 
-def contribution(counter: Declaration, facts: Mapping[str, Any], connection: Any) -> Contribution:
+def contribution(counter: Declaration, facts: Mapping[str, object], connection: BaseDatabaseWrapper) -> Contribution:
     """Return what rows contribute according to these facts."""
     names = counter.owner_attnames
     owner = facts.get(names[0], UNKNOWN)
@@ -61,14 +61,14 @@ def contribution(counter: Declaration, facts: Mapping[str, Any], connection: Any
     return Contribution(owner, counter.condition.value_of(facts, connection))
 
 
-def _is_uncertain(field: Any, value: Any) -> bool:
+def _is_uncertain(field: models.Field, value: object) -> bool:
     """Return whether the column may hold another value. A database may cut spaces off a text that is too long."""
     if isinstance(value, str):
         return isinstance(field, models.CharField) and field.max_length is not None and len(value) > field.max_length
     return value is UNKNOWN or value is NOT_NULL or hasattr(value, "resolve_expression")
 
 
-def _is_converted_by_django(field: Any) -> bool:
+def _is_converted_by_django(field: models.Field) -> bool:
     return is_converted_by_django(field) and is_converted_by_django(target_of(field))
 
 
@@ -91,13 +91,13 @@ def facts_of_where(where: WhereNode) -> Facts:
     return facts
 
 
-def _add(facts: Facts, name: str, value: Any) -> None:
+def _add(facts: Facts, name: str, value: object) -> None:
     """Add a fact. A value says more than NOT_NULL."""
     if name and (value is not NOT_NULL or name not in facts):
         facts[name] = value
 
 
-def _fact_of_lookup(lookup: Any, negated: bool) -> tuple[str, Any]:
+def _fact_of_lookup(lookup: Any, negated: bool) -> tuple[str, object]:
     if is_lookup_of_django(lookup):
         column = lookup.lhs
         if isinstance(lookup, IsNull):
@@ -108,14 +108,14 @@ def _fact_of_lookup(lookup: Any, negated: bool) -> tuple[str, Any]:
     return "", None
 
 
-def _is_identity(field: Any) -> bool:
+def _is_identity(field: models.Field) -> bool:
     """Return whether equal values are identical. Equal texts may differ, depending on their collation."""
     exact = models.BooleanField | ExactCharField | models.IntegerField | models.UUIDField
     return isinstance(target_of(field), exact) and _is_converted_by_django(field)
 
 
 # -------------------------------------------------------------------------- SET
-def facts_after(facts: Facts, values: Iterable[tuple[Any, Any, Any]]) -> Facts:
+def facts_after(facts: Facts, values: Iterable[tuple[models.Field, object, object]]) -> Facts:
     """Return the facts after an UPDATE has set these (field, model, value)."""
     after = dict(facts)
     for field, _, value in values:
@@ -136,7 +136,7 @@ class Inserted:
     """What the instances of an INSERT of these fields say about a counter. ``raw``: ``pre_save()`` is skipped."""
 
     def __init__(self, model: type[models.Model], counter: Declaration, written: Iterable[str], raw: bool):
-        fields: dict[str, Any] = {name: model._meta.get_field(name) for name in written}
+        fields = {name: field_of(model, name) for name in written}
         self._in_instance: list[str] = []  # whose values are in the instance's __dict__
         self._by_clock: Facts = {}
         names = {field.attname for field in counter.columns}
@@ -151,7 +151,7 @@ class Inserted:
                 self._in_instance.append(name)
         self.is_complete = len(self._in_instance) == len(names)
 
-    def facts(self, instance: models.Model) -> Mapping[str, Any]:
+    def facts(self, instance: models.Model) -> Mapping[str, object]:
         """Return the facts about one row; if ``is_complete``, the ``__dict__`` of its instance has them all."""
         values = instance.__dict__
         return {name: values[name] for name in self._in_instance if name in values} | self._by_clock
@@ -160,7 +160,7 @@ class Inserted:
 inserted = lru_cache(maxsize=100)(Inserted)
 
 
-def sets_others(field: Any) -> bool:
+def sets_others(field: models.Field) -> bool:
     """Return whether ``pre_save()`` may set attributes of other fields."""
     if getattr(field, "width_field", None) or getattr(field, "height_field", None):  # an ImageField
         return True

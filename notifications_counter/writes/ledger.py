@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -16,13 +16,20 @@ from django.dispatch import receiver
 from ..databases.identity import identify
 from ..databases.routing import schema_of
 from ..declaration import Declaration, declarations
+from ..declaration.primary_keys import Key
 from ..exceptions import BufferUnavailable
-from ..internals import as_manual_transaction, in_manual_transaction, watch_transactions
+from ..internals import (
+    BaseDatabaseWrapper,
+    Context,
+    Execute,
+    as_manual_transaction,
+    in_manual_transaction,
+    watch_transactions,
+)
 from ..signals import counts_changed
-from .transaction import EVERYONE, Deltas, TransactionLog, doubt, request_recounts
+from .transaction import EVERYONE, Deltas, Owners, TransactionLog, doubt, request_recounts
 
 T = TypeVar("T")
-Owners = Mapping[Declaration, Iterable[str | None]]
 
 COMMITS_NOTHING = re.compile(
     r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH|SHOW|SAVEPOINT|RELEASE|ROLLBACK|SET\s+SEARCH_PATH|"
@@ -37,7 +44,7 @@ class Ledger:
     """Executes the counted statements of one database connection, and logs what its transaction changes. From the
     first change to the end of the transaction, it wraps all statements of the connection."""
 
-    def __init__(self, connection: Any):
+    def __init__(self, connection: BaseDatabaseWrapper):
         self._connection: Any = weakref.ref(connection)
         vars(connection)["counter_ledger"] = self
         self.using: str = connection.alias
@@ -47,12 +54,12 @@ class Ledger:
         watch_transactions(connection, self._before_commit, self._after_rollback, lambda: bool(self._logs))
 
     @classmethod
-    def on(cls, connection: Any) -> Ledger:
+    def on(cls, connection: BaseDatabaseWrapper) -> Ledger:
         """Return the ledger of a connection."""
         return vars(connection).get("counter_ledger") or cls(connection)
 
     @property
-    def connection(self) -> Any:
+    def connection(self) -> BaseDatabaseWrapper:
         return self._connection()
 
     # ---------------------------------------------------------------- execute
@@ -122,7 +129,7 @@ class Ledger:
         if counts_changed.receivers:  # a TestCase never commits, but can run such hooks
             transaction.on_commit(log.signal, self.using)
 
-    def _log(self, connection: Any) -> TransactionLog:
+    def _log(self, connection: BaseDatabaseWrapper) -> TransactionLog:
         """Return the log of the current transaction and schema."""
         schema = schema_of(connection)
         log = self._logs.get(schema)
@@ -132,7 +139,7 @@ class Ledger:
             log = self._logs[schema] = TransactionLog(connection)
         return log
 
-    def __call__(self, execute: Callable, sql: Any, params: Any, many: bool, context: dict) -> Any:
+    def __call__(self, execute: Execute, sql: object, params: object, many: bool, context: Context) -> object:
         """Execute any statement of a transaction that has changed counts (rule: unknown)."""
         text = (sql if isinstance(sql, str) else repr(sql)).upper()  # psycopg also takes bytes and composed SQL
         logs = list(self._logs.values())
@@ -194,7 +201,7 @@ class Ledger:
         connection = self._connection()
         return self.may_see_old_data() if connection.in_atomic_block else in_manual_transaction(connection)
 
-    def keys_to_count(self, counter: Declaration, keys: Sequence[Any]) -> Sequence[Any]:
+    def keys_to_count(self, counter: Declaration, keys: Sequence[Key]) -> Sequence[Key]:
         """Return the primary keys of those owners whose rows this connection must count, for these reasons."""
         touched = [log.deltas[counter] for log in self._logs.values() if counter in log.deltas]
         if self.may_see_old_data() or any(None in deltas for deltas in touched):
@@ -212,7 +219,7 @@ class Ledger:
 
 
 @receiver(connection_created)
-def _watch(connection: Any, **_: Any) -> None:
+def _watch(connection: BaseDatabaseWrapper, **_: object) -> None:
     if ledger := vars(connection).get("counter_ledger"):  # what the lost connection has announced, healing finds
         ledger._drop_logs()
         ledger._ending = []

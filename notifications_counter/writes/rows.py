@@ -17,12 +17,13 @@ from django.db.models.lookups import Exact, In
 from ..buffer.calls import chunked
 from ..declaration import Declaration
 from ..declaration.condition import expressions_of, is_lookup_of_django
-from ..internals import AND, Col, ExtraWhere, Query, UpdateQuery, WhereNode
+from ..declaration.primary_keys import Key
+from ..internals import AND, BaseDatabaseWrapper, Col, ExtraWhere, Param, Query, SQLCompiler, UpdateQuery, WhereNode
 
-Row = Sequence[Any]
+Row = Sequence[Param]
 """For each counter, the columns of the owner, and the value that the row adds to the count."""
 
-Rows = dict[Any, Row]
+Rows = dict[Key, Row]
 """Rows by primary key."""
 
 MOST_KEYS = 100_000
@@ -50,7 +51,7 @@ def keys_listed(query: Query) -> int:
     return min((len(listed) for listed in keys if not hasattr(listed, "resolve_expression")), default=0)
 
 
-def is_repeatable(query: Query, connection: Any) -> bool:
+def is_repeatable(query: Query, connection: BaseDatabaseWrapper) -> bool:
     """Return whether a query selects the same rows a moment later, if none has changed. Random functions, slices with
     an ambiguous order, and code that is not Django's may select others; so may, on MySQL, joins and subqueries."""
     nodes = [node for root in (query.where, *query.annotations.values()) for node in expressions_of(root)]
@@ -73,7 +74,7 @@ def selects_first(query: Query) -> bool:
     return isinstance(query, UpdateQuery) and bool(query.related_updates)  # type: ignore[attr-defined]
 
 
-def keep_to(found: Collection[Any], query: Query, connection: Any, is_stock: bool) -> bool:
+def keep_to(found: Collection[Key], query: Query, connection: BaseDatabaseWrapper, is_stock: bool) -> bool:
     """Have a statement change only rows that were locked for it, and return whether it does, unless it changes more.
     Where it could find others a moment later, it selects them by primary key, unless there are too many."""
     if is_repeatable(query, connection) and not selects_first(query):
@@ -105,7 +106,7 @@ class Columns:
         columns = [*keys, *(column.resolve_expression(query) for column in columns)]
         sql, params = zip(*map(compiler.compile, columns), strict=True)
         self.keys, self.sql = ", ".join(sql[: len(keys)]), ", ".join(sql[len(keys) :])
-        self.params: tuple[Any, ...] = tuple(chain(*params))
+        self.params: tuple[Param, ...] = tuple(chain(*params))
         self.fields = [c if isinstance(c, Col) and compiler.get_converters([c]) else None for c in columns]
         self.number_of_keys = len(keys)
 
@@ -113,14 +114,14 @@ class Columns:
 columns_of = lru_cache(maxsize=100)(Columns)
 
 
-def convert(rows: Iterable[Row], fields: Sequence[Any], compiler: Any) -> list[Any]:
+def convert(rows: Iterable[Row], fields: list[Any], compiler: SQLCompiler) -> list[Row]:
     """Convert rows of these fields, as the database returned them, to tuples."""
     converters = compiler.get_converters(fields)
     return list(map(tuple, compiler.apply_converters(rows, converters) if converters else rows))
 
 
 # ------------------------------------------------------------------------ locks
-def chunks(items: Sequence[Any], using: str) -> Sequence[Sequence[Any]]:
+def chunks(items: Sequence[Key], using: str) -> Sequence[Sequence[Key]]:
     """Return items in chunks that fit into the parameters of one statement."""
     size = min(connections[using].features.max_query_params or 5000, 5000) * 9 // 10
     if items and isinstance(items[0], tuple):  # a composite primary key
@@ -142,14 +143,14 @@ def rows_of(query: Query, using: str) -> QuerySet:
     return QuerySet(model, using=using).filter(pk__in=inner)
 
 
-def lock_rows(query: Query, connection: Any, counters: tuple[Declaration, ...]) -> Rows:
+def lock_rows(query: Query, connection: BaseDatabaseWrapper, counters: tuple[Declaration, ...]) -> Rows:
     """Lock the rows that a statement is about to change, in the order of their primary keys. Compiling a QuerySet would
     take several times as long as everything else."""
     using, selected = connection.alias, query
     model: Any = query.model
     if not is_plain(query) or query.get_initial_alias() != model._meta.db_table:
         selected = rows_of(query, using).query
-    compiler = connection.ops.compiler("SQLCompiler")(selected, connection, using)
+    compiler: Any = connection.ops.compiler("SQLCompiler")(selected, connection, using)
     ours = columns_of(counters, using, model)
     try:
         where, params = compiler.compile(selected.where)
@@ -167,7 +168,9 @@ def lock_rows(query: Query, connection: Any, counters: tuple[Declaration, ...]) 
     return {row[0] if keys == 1 else row[:keys]: row[keys:] for row in rows}
 
 
-def rows_by_key(model: type[Model], connection: Any, pks: Sequence[Any], counters: tuple[Declaration, ...]) -> Rows:
+def rows_by_key(
+    model: type[Model], connection: BaseDatabaseWrapper, pks: Sequence[Key], counters: tuple[Declaration, ...]
+) -> Rows:
     """Return, and lock, the rows with these primary keys that exist."""
     found: Rows = {}
     for chunk in chunks(pks, connection.alias):

@@ -8,20 +8,19 @@ can be known, everyone is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ..buffer.types import Delta
 from ..declaration import Declaration
-from ..internals import ROW_COUNT, OnConflict, SQLDeleteCompiler
+from ..internals import ROW_COUNT, Context, Execute, OnConflict, SQLCompiler, SQLDeleteCompiler
 from .facts import UNKNOWN, Contribution, contribution, facts_after, facts_of_where, inserted
 from .ledger import Ledger
 from .rows import Row, Rows, columns_of, convert, is_plain, keep_to, keys_listed, lock_rows, rows_by_key, selects_first
 from .transaction import EVERYONE, Deltas
 
 Counters = tuple[Declaration, ...]
-Execute = Callable[..., Any]
 Sums = dict[str | None, tuple[int, int]]
 """What rows add to a count, and their number, by owner key."""
 
@@ -49,11 +48,11 @@ def doubts_of(owner_keys: Iterable[str | None]) -> dict[str | None, Delta]:
 
 
 # ------------------------------------------------------------------------- INSERT
-def insert(counters: Counters, compiler: Any, execute: Execute, is_stock: bool, fields: Any = None) -> Any:
+def insert(counters: Counters, compiler: SQLCompiler, execute: Execute, is_stock: bool, fields: Any = None) -> object:
     """Execute an INSERT by the original method, and return its result, with these ``fields``. ``is_stock``: query and
     compiler have Django's own classes. Others may do anything."""
-    query, connection = compiler.query, compiler.connection
-    names = tuple(map(ATTNAME, query.fields))
+    query: Any = compiler.query
+    connection, names = compiler.connection, tuple(map(ATTNAME, query.fields))
     deltas: Deltas = {}
     names_owners = query.on_conflict is not OnConflict.UPDATE
     for counter in counters:
@@ -67,11 +66,11 @@ def insert(counters: Counters, compiler: Any, execute: Execute, is_stock: bool, 
                 before = sums.get(owner, 0)
                 sums[owner] = None if value is None or before is None else before + value
 
-    def trust() -> tuple[Any, Deltas]:
+    def trust() -> tuple[object, Deltas]:
         """The database may skip rows, because of a conflict, a trigger or a rule."""
         number = 0
 
-        def count(execute: Any, sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
+        def count(execute: Execute, sql: str, params: Sequence[object], many: bool, context: Context) -> object:
             nonlocal number
             result = execute(sql, params, many, context)
             number += context["cursor"].rowcount
@@ -87,7 +86,7 @@ def insert(counters: Counters, compiler: Any, execute: Execute, is_stock: bool, 
             return result, {counter: doubts_of(sums) for counter, sums in deltas.items()}
         return result, deltas
 
-    def look_afterwards() -> tuple[Any, Deltas]:
+    def look_afterwards() -> tuple[object, Deltas]:
         """Nothing says whose the rows are. Look, unless an upsert has taken them over from others."""
         result = execute(compiler, fields)
         key, returned = query.model._meta.pk, [field.attname for field in fields or ()]
@@ -143,7 +142,7 @@ class Effect(NamedTuple):
 
     def deltas(self, before: Sums) -> dict[str | None, Delta]:
         """Return the deltas, given the rows before, if it says what becomes of a row."""
-        deltas: dict[Any, int] = dict.fromkeys(before, 0)
+        deltas: dict[str | None, int] = dict.fromkeys(before, 0)
         for owner_key, (total, number) in before.items():
             owner_after = self.after.owner if self.moves else owner_key
             deltas[owner_key] -= total
@@ -154,10 +153,15 @@ class Effect(NamedTuple):
 class UpdateOrDelete:
     """An UPDATE or DELETE of the rows that a query selects. For the arguments, see ``insert``."""
 
-    def __init__(self, counters: Counters, compiler: Any, execute: Execute, is_stock: bool, result_type: Any = None):
+    def __init__(
+        self, counters: Counters, compiler: SQLCompiler, execute: Execute, is_stock: bool, result_type: object = None
+    ):
         self.compiler, self.is_stock, self._execute_by = compiler, is_stock, execute
-        self.query, self.connection = compiler.query, compiler.connection
-        self.model = self.query.model  # perhaps another one of the counted table, as at the time of a migration
+        self.query: Any = compiler.query
+        self.connection = compiler.connection
+        self.model = (
+            compiler.query.get_meta().model
+        )  # perhaps another one of the counted table, as at the time of a migration
         self.is_delete = isinstance(compiler, SQLDeleteCompiler)
         self.fields = result_type if isinstance(result_type, list | tuple) else None  # of save(), since Django 6.0
         self.names = {field.attname for field, *_ in getattr(self.query, "values", ())}
@@ -174,7 +178,7 @@ class UpdateOrDelete:
         after = contribution(counter, facts_after(facts, query.values), self.connection)
         return Effect(before, after if self.is_stock else SAYS_NOTHING, counter.moves(self.names))
 
-    def run(self) -> Any:
+    def run(self) -> object:
         """Execute it, and return the number of rows, or the fields that are asked for."""
         effects, write = self.effects.values(), Ledger.on(self.connection).write
         if not effects:
@@ -188,7 +192,7 @@ class UpdateOrDelete:
             return write(None, self._return)
         return write(None, self._look)
 
-    def _execute(self) -> tuple[Any, int]:
+    def _execute(self) -> tuple[object, int]:
         """Execute it, and return its result, and the number of rows."""
         if self.fields:
             result = self._execute_by(self.compiler, self.fields)
@@ -196,7 +200,7 @@ class UpdateOrDelete:
         number = self._execute_by(self.compiler, ROW_COUNT) or 0
         return number, number
 
-    def _trust(self) -> tuple[Any, Deltas]:
+    def _trust(self) -> tuple[object, Deltas]:
         """WHERE and SET say whose rows they are."""
         result, number = self._execute()
         deltas: Deltas = {}
@@ -207,11 +211,13 @@ class UpdateOrDelete:
                 deltas[counter] = effect.deltas({before.owner: (number * before.value, number)})
         return result, deltas
 
-    def _return(self) -> tuple[int, Deltas]:
+    def _return(self) -> tuple[object, Deltas]:
         """PostgreSQL returns whose rows they are."""
         ours, rows = columns_of(self.counters, self.connection.alias, self.model), list[Row]()
 
-        def append_returning(execute: Any, sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
+        def append_returning(
+            execute: Execute, sql: str, params: Sequence[object], many: bool, context: Context
+        ) -> object:
             if f"{'DELETE FROM' if self.is_delete else 'UPDATE'} {ours.table}" not in sql:  # of the table of a parent
                 return execute(sql, params, many, context)
             sql, params = f"{sql}\nRETURNING {ours.sql}", (*(params or ()), *ours.params)
@@ -234,7 +240,7 @@ class UpdateOrDelete:
                 deltas[counter] = doubts_of(sums)
         return result, deltas
 
-    def _look(self) -> tuple[Any, Deltas]:
+    def _look(self) -> tuple[object, Deltas]:
         """Lock the rows, and see whose they are and whether they count. If the statement doesn't say whose they become,
         look afterwards, too."""
         found = lock_rows(self.query, self.connection, self.counters)

@@ -15,11 +15,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from django.apps import apps
 from django.db import DatabaseError, Error, connections, transaction
-from django.db.models import QuerySet
 
 from ..buffer import Buffer
 from ..buffer.calls import OWNERS_PER_CALL, chunked, in_groups
@@ -27,8 +25,10 @@ from ..buffer.types import Delta
 from ..conf import options
 from ..databases.routing import in_schema, schema_of, working_on
 from ..declaration import Declaration
+from ..declaration.sharding import Shares
 from ..exceptions import BufferUnavailable
-from ..internals import as_manual_transaction
+from ..internals import BaseDatabaseWrapper, as_manual_transaction
+from ..models import RecountRequest
 from ..signals import counts_changed
 from ..timeseries import LARGEST, TimeSeries
 
@@ -36,6 +36,9 @@ logger = logging.getLogger("notifications_counter")
 
 Owner = tuple[Declaration, str | None]
 """A counter, and an owner key; None for everyone."""
+
+Owners = Mapping[Declaration, Collection[str | None]]
+"""Owner keys by counter; None stands for everyone."""
 
 Deltas = dict[Declaration, dict[str | None, Delta]]
 """How counts change, by counter and owner key. None as the key stands for everyone, None as the delta for a doubt."""
@@ -64,7 +67,7 @@ class TransactionLog:
     ``intents``  what Redis has been told, or may have been; the first one at ``announced_at``, by the monotonic clock
     """
 
-    def __init__(self, connection: Any):
+    def __init__(self, connection: BaseDatabaseWrapper):
         self.using: str = connection.alias
         self.schema = schema_of(connection)  # it may be another one when the transaction commits
         self.deltas: Deltas = {}
@@ -93,14 +96,14 @@ class TransactionLog:
         self._refused = []
 
     # --------------------------------------------------------------- announce
-    def announce_alone(self, owners: Mapping[Declaration, Iterable[str | None]], connection: Any) -> bool:
+    def announce_alone(self, owners: Owners, connection: BaseDatabaseWrapper) -> bool:
         """Announce the owners of a statement that commits by itself. They are in doubt until it has. Returns whether
         Redis accepted all."""
         for counter, owner_keys in owners.items():
             self.deltas[counter] = self.untold[counter] = dict.fromkeys(owner_keys)
         return not self._announce(self.deltas, connection)
 
-    def announce(self, connection: Any) -> None:
+    def announce(self, connection: BaseDatabaseWrapper) -> None:
         """Announce those whose counts were first changed since the last call, before the database commits. Whom Redis
         refuses gets a RecountRequest."""
         owners = {counter: owner_keys for counter, owner_keys in self._unannounced.items() if owner_keys}
@@ -111,14 +114,14 @@ class TransactionLog:
             self._refused += refused
             self._unannounced = {}
 
-    def _announce(self, owners: Mapping[Declaration, Collection[str | None]], connection: Any) -> list[Owner]:
+    def _announce(self, owners: Owners, connection: BaseDatabaseWrapper) -> list[Owner]:
         """Announce these owners, and return those whom Redis refuses."""
         intents: list[Intent] = []
         refused: list[Owner] = []
         for counter, owner_keys in owners.items():
             try:
                 if None in owner_keys:
-                    shares: Iterable[tuple[Buffer, Any]] = [(buffer, ()) for buffer in counter.buffers_in(connection)]
+                    shares: Shares = [(buffer, ()) for buffer in counter.buffers_in(connection)]
                 else:
                     shares = counter.by_shard(list(owner_keys), connection)
             except BufferUnavailable:  # the id of the database is unknown
@@ -140,7 +143,7 @@ class TransactionLog:
         return refused
 
     # ------------------------------------------------------------------- send
-    def send(self, connection: Any) -> None:
+    def send(self, connection: BaseDatabaseWrapper) -> None:
         """Confirm the deltas, after the database has committed. A failure does not reach the site, but an exception
         that is meant for it does, such as a time limit."""
         with in_schema(connection, self.schema):
@@ -154,7 +157,7 @@ class TransactionLog:
             if counts_changed.receivers:
                 self.signal()
 
-    def undo(self, connection: Any) -> None:
+    def undo(self, connection: BaseDatabaseWrapper) -> None:
         """Put the announced owners in doubt: the database has rolled back, at least what came last."""
         self.mark_unknown()
         with in_schema(connection, self.schema):
@@ -234,16 +237,12 @@ def request_recounts(using: str, owners: Sequence[Owner]) -> None:
     """Write RecountRequests, in the current transaction if there is one."""
     if not owners:
         return
-    model = apps.get_model("notifications_counter", "RecountRequest")
+    requests = [RecountRequest(counter=c.name, owner=key or "", everyone=key is None) for c, key in owners]
     try:
         with as_manual_transaction(connections[using]), transaction.atomic(using=using):
-            requests: QuerySet[Any] = QuerySet(model, using=using)
-            requests.bulk_create(
-                [model(counter=c.name, owner=owner_key or "", everyone=owner_key is None) for c, owner_key in owners],
-                batch_size=OWNERS_PER_CALL,
-            )
+            RecountRequest.objects.using(using).bulk_create(requests, batch_size=OWNERS_PER_CALL)
     except DatabaseError:
-        if model._meta.db_table in connections[using].introspection.table_names():
+        if RecountRequest._meta.db_table in connections[using].introspection.table_names():
             raise
         # Another app's migration runs before our first one: there are no counts that could be wrong.
 

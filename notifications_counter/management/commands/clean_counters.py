@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
-from typing import Any
 
 from django.core.management.base import CommandParser
 from django.db import close_old_connections
@@ -23,7 +22,7 @@ class Command(CounterCommand):
             help="run until SIGTERM or Ctrl-C: once a minute, less often for coarse counters",
         )
 
-    def handle(self, *, loop: bool, **options: Any) -> None:
+    def handle(self, *, loop: bool, **options: object) -> None:
         with stop_on_signals() as stop:
             if loop:
                 self.loop(stop)

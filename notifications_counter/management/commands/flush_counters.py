@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 from django.db import close_old_connections
@@ -66,7 +65,7 @@ class Command(CounterCommand):
         as_json: bool,
         database: str | None,
         schema: str | None,
-        **options: Any,
+        **options: object,
     ) -> None:
         self.database, self.schema = database, schema
         if (as_json or max_age is not None) and not check:

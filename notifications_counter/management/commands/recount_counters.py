@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
 from ...counters import Counter, all_counters, counter_named
+from ...declaration.primary_keys import Key
 from ...upkeep.places import LocalCounter, at, at_each
 from ...upkeep.walk import Difference
 from ..console import CounterCommand, add_places, describe, find_counters, number, stop_on_signals
@@ -43,7 +43,7 @@ class Command(CounterCommand):
         restored: bool,
         database: str | None,
         schema: str | None,
-        **options: Any,
+        **options: object,
     ) -> None:
         if restored and (counter or owner or dry_run):
             raise CommandError("--restored is about everyone. Leave out --counter, --owner and --dry-run.")
@@ -58,7 +58,7 @@ class Command(CounterCommand):
         self.dry_run, self.resume = dry_run, not (dry_run or restored or owner)
         at_each(todo, lambda local: self.recount(local, keys.get(local.counter.name)))
 
-    def recount(self, local: LocalCounter[Counter], keys: list[Any] | None) -> None:
+    def recount(self, local: LocalCounter[Counter], keys: list[Key] | None) -> None:
         name, counter, _ = local
         self.begin()
 
@@ -83,7 +83,7 @@ class Command(CounterCommand):
         self.say_problems(local)
 
 
-def keys_of(counter: Counter, values: list[str]) -> list[Any]:
+def keys_of(counter: Counter, values: list[str]) -> list[Key]:
     """Return these values of --owner as primary keys of a counter. Raises CommandError if one is none."""
     try:
         return [counter.key(json.loads(value) if counter.has_several_columns else value) for value in values]
