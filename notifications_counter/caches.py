@@ -17,6 +17,9 @@ from redis.connection import parse_url
 
 from .conf import SETTING, shown
 
+SettingsDict = dict[str, Any]
+"""An entry of CACHES or DATABASES, or its OPTIONS, or a URL as such options."""
+
 HOW_TO_WRITE = (
     "Use a URL such as 'redis://127.0.0.1:6379/1'. Percent-encode special characters in its user name and password, as "
     "urllib.parse.quote(password, safe='') does."
@@ -31,7 +34,7 @@ ARGUMENTS = re.compile(r"(with args beginning with:).*", re.DOTALL)
 """Matches the arguments that a server repeats when it does not know a command, such as HELLO with a password."""
 
 
-def problem_of(alias: Any) -> tuple[str, str] | None:
+def problem_of(alias: str) -> tuple[str, str] | None:
     """Return why the counters cannot use a cache, and what to do; None if they can."""
     if not is_django_redis(alias):
         return (
@@ -52,18 +55,21 @@ def problem_of(alias: Any) -> tuple[str, str] | None:
     return None
 
 
-def is_django_redis(alias: Any) -> bool:
+def is_django_redis(alias: str) -> bool:
     """Return whether this is the alias of a django-redis cache."""
-    caches: dict[Any, Any] = settings.CACHES
     with suppress(KeyError, TypeError):
-        return issubclass(_class(caches[alias]["BACKEND"]), RedisCache)
+        return issubclass(_class(_entry(alias)["BACKEND"]), RedisCache)
     return False
 
 
-def options_of(alias: str) -> dict[str, Any]:
+def options_of(alias: str) -> SettingsDict:
     """Return the OPTIONS of a cache."""
-    caches: dict[str, Any] = settings.CACHES
-    return caches[alias].get("OPTIONS") or {}
+    return _entry(alias).get("OPTIONS") or {}
+
+
+def _entry(alias: str) -> SettingsDict:
+    caches: dict[str, SettingsDict] = settings.CACHES
+    return caches[alias]
 
 
 def _class(name: str) -> type:
@@ -74,17 +80,17 @@ def _class(name: str) -> type:
     return object
 
 
-def urls_of(alias: str) -> list[Any]:
+def urls_of(alias: str) -> list[str]:
     """Return the URLs of a cache, as the site wrote them."""
-    location = settings.CACHES[alias].get("LOCATION") or ""
+    location = _entry(alias).get("LOCATION") or ""
     return re.split("[,;]", location) if isinstance(location, str) else list(location)
 
 
-def parse(url: Any) -> dict[str, Any] | None:
+def parse(url: str) -> SettingsDict | None:
     """Return a URL as arguments of a connection. None if it is not the URL of a Redis, or if its host is really the
     beginning of a password with ``/``, ``?`` or ``#``."""
     try:
-        arguments: dict[str, Any] = parse_url(url.strip())  # type: ignore[no-untyped-call]
+        arguments: SettingsDict = parse_url(url.strip())  # type: ignore[no-untyped-call]
     except (AttributeError, ValueError):
         return None
     parts = urlsplit(url.strip())
@@ -103,7 +109,7 @@ def reason_of(error: BaseException, alias: str) -> str:
     return ARGUMENTS.sub(rf"\1 {HIDDEN}", text)
 
 
-def _secrets(about: Any, name: str) -> Iterator[str]:
+def _secrets(about: object, name: str) -> Iterator[str]:
     """Yield each password in the part of CACHES under ``name``, as it is written and as it is sent."""
     if isinstance(about, Mapping):
         for key, value in about.items():

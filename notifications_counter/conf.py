@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Generic, TypeVar
 
 from django.conf import settings
@@ -38,8 +38,8 @@ def _positive(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _seconds(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+def _seconds(value: object, least: int = 0) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value < math.inf
 
 
 def _name(value: object) -> bool:
@@ -84,9 +84,7 @@ class Options:
     SHARDS = Entry(1, _positive, "a positive integer")
     TOTAL_TTL = Entry(86400, _positive, "a positive integer, in seconds")
     HEAL_AFTER = Entry[float](60, _seconds, "a non-negative number of seconds")
-    MAX_TRANSACTION_AGE = Entry[float](
-        3600, lambda value: _seconds(value) and value >= 60, "a number of seconds, at least 60"
-    )
+    MAX_TRANSACTION_AGE = Entry[float](3600, partial(_seconds, least=60), "a number of seconds, at least 60")
     DEPLOY_SECONDS = Entry[float](300, _seconds, "a non-negative number of seconds")
     VERIFY_SECONDS = Entry[float](86400, _seconds, "a non-negative number of seconds")
     RETRY_AFTER = Entry[float](5, _seconds, "a non-negative number of seconds")

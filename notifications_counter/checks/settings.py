@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 from django.apps import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage
 from django.db import connections
 
-from ..caches import is_django_redis, options_of, parse, problem_of, urls_of
+from ..caches import SettingsDict, is_django_redis, options_of, parse, problem_of, urls_of
 from ..conf import ENTRIES, SETTING, options, shown
 from ..writes.door import missing
 from .registration import TAG, Messages, check, error, sound_counters, warning
-
-Entry = dict[str, Any]
-"""An entry of CACHES or DATABASES, or its OPTIONS, or a URL as arguments."""
 
 RedisDatabase = tuple[str | None, str, int, int]
 """The path of a Unix socket, if any; host, port, and number."""
@@ -95,7 +91,7 @@ def _may_be_cleared(fact: str) -> CheckMessage:
     )
 
 
-def _locations(alias: str) -> list[Entry]:
+def _locations(alias: str) -> list[SettingsDict]:
     """Return the parsed URLs of a cache; empty if it is not a Redis cache."""
     return [arguments for arguments in map(parse, urls_of(alias)) if arguments is not None]
 
@@ -120,10 +116,10 @@ def addresses(alias: str) -> str:
     )
 
 
-def _timeout(alias: str, url: Entry, name: str) -> float:
+def _timeout(alias: str, url: SettingsDict, name: str) -> float:
     """Return a timeout of a cache in seconds, 0 if it is not set."""
     about = options_of(alias)
-    of_pool: Entry = about.get("CONNECTION_POOL_KWARGS", {})
+    of_pool: SettingsDict = about.get("CONNECTION_POOL_KWARGS", {})
     return url.get(name.lower()) or of_pool.get(name.lower()) or about.get(name) or 0
 
 
@@ -188,12 +184,12 @@ def _installed(setting: str) -> set[str]:
     return {AppConfig.create(name).label for name in getattr(settings, setting, ())}
 
 
-def _is_same_database(one: Entry, other: Entry, alias: str) -> bool:
+def _is_same_database(one: SettingsDict, other: SettingsDict, alias: str) -> bool:
     """Return whether two entries of DATABASES have the same tables, and the second is no mirror in tests."""
     return _address(one) == _address(other) and _address(one) is not None and other["TEST"].get("MIRROR") != alias
 
 
-def _address(entry: Entry) -> tuple[object, ...] | None:
+def _address(entry: SettingsDict) -> tuple[object, ...] | None:
     """Return the address of a database, or None if it is unknown or in memory."""
     name, host = str(entry["NAME"] or ""), entry["HOST"]
     if entry["ENGINE"].endswith(".sqlite3"):
