@@ -19,6 +19,7 @@ from .databases.routing import alias_for
 from .declaration import Declaration
 from .declaration.primary_keys import First, Key
 from .exceptions import BufferUnavailable
+from .internals import BaseDatabaseWrapper
 from .sql.owners import of_owners
 from .writes.ledger import READ_COMMITTED, Ledger
 from .writes.rows import chunks
@@ -47,15 +48,15 @@ class Reader:
             buffer = counter.buffer_of(owner_key, connection)
             total = buffer.total(owner_key)
             if total is None:
-                return self._miss(ledger, buffer, [key])[key]
+                return self._miss(connection, buffer, [key])[key]
         except BufferUnavailable:
             return self.rows([key])[key]
         return total if total >= counter.least else self._negative([key])[key]
 
     def counts(self, keys: Sequence[Key]) -> dict[Key, int]:
         """Return the counts of many owners."""
-        counter, ledger = self.counter, Ledger.on(connections[self.counter.db])
-        by_rows = list(ledger.keys_to_count(counter, keys))
+        counter, connection = self.counter, connections[self.counter.db]
+        by_rows = list(Ledger.on(connection).keys_to_count(counter, keys))
         rest = list(dict.fromkeys(keys).keys() - by_rows) if by_rows else keys
         result: dict[Key, Any] = dict.fromkeys(keys)  # in their order
         shares: list[tuple[Buffer, Sequence[bytes]]] = []
@@ -76,7 +77,7 @@ class Reader:
                 result |= self._negative(wrong)
                 for some in chunked([key for key in asked if result[key] is None], OWNERS_PER_CALL):
                     try:
-                        result |= self._miss(ledger, buffer, some)
+                        result |= self._miss(connection, buffer, some)
                     except BufferUnavailable:
                         by_rows += some
         return result | self.rows(by_rows) if by_rows else result
@@ -106,10 +107,10 @@ class Reader:
         counts = self.counts([counter.key_of(owner) for owner in largest[:number]])
         return sorted(filter(itemgetter(1), counts.items()), key=itemgetter(1), reverse=True)
 
-    def _miss(self, ledger: Ledger, buffer: Buffer, keys: Sequence[Key]) -> dict[Key, int]:
+    def _miss(self, connection: BaseDatabaseWrapper, buffer: Buffer, keys: Sequence[Key]) -> dict[Key, int]:
         """Count the rows of owners whose totals are not cached, under a lease. Cache the counts if nothing has changed
         meanwhile."""
-        if not self._sees_what_others_see(ledger):
+        if not _sees_what_others_see(connection):
             return self.rows(keys)
         token, owner_keys = uuid4().hex, {str(key): key for key in keys}
         generation, leased = buffer.look(list(owner_keys), token)
@@ -137,16 +138,16 @@ class Reader:
         counts = rows.values_list(*counter.owner_attnames).annotate(counted_rows=counter.condition.total)
         return {row[:-1] if counter.has_several_columns else row[0]: row[-1] for row in counts}
 
-    def _sees_what_others_see(self, ledger: Ledger) -> bool:
-        """Return whether this connection sees the newest committed rows, and has written nothing that others may never
-        see, so that its counts may be cached for them. Asks PostgreSQL, because the isolation level may come from the
-        server's settings. MySQL does not tell the level of a transaction."""
-        connection = ledger.connection
-        if not connection.in_atomic_block:
-            return True
-        if connection.vendor != "postgresql":
-            return False
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT current_setting('transaction_isolation'), txid_current_if_assigned() IS NOT NULL")
-            level, has_written = cursor.fetchone()
-        return level in READ_COMMITTED and not has_written
+
+def _sees_what_others_see(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether this connection sees the newest committed rows, and has written nothing that others may never
+    see, so that its counts may be cached for them. Asks PostgreSQL, because the isolation level may come from the
+    server's settings. MySQL does not tell the level of a transaction."""
+    if not connection.in_atomic_block:
+        return True
+    if connection.vendor != "postgresql":
+        return False
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('transaction_isolation'), txid_current_if_assigned() IS NOT NULL")
+        level, has_written = cursor.fetchone()
+    return level in READ_COMMITTED and not has_written

@@ -13,7 +13,6 @@ from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.events import EventLog
 from notifications_counter.models import Notification
-from notifications_counter.signals import counts_changed
 from notifications_counter.testing import isolated_counters
 from notifications_counter.timeseries import TimeSeries
 from tests.support import assert_exact, notify
@@ -134,30 +133,3 @@ def test_the_callbacks_of_a_test_are_those_of_the_site(alice, django_capture_on_
                 Notification.objects.create(user=alice, title="x")
                 transaction.on_commit(mine)
             assert callbacks == [mine]
-
-
-@pytest.mark.django_db
-def test_a_test_that_never_commits_hears_of_counts(alice, bob, django_capture_on_commit_callbacks):
-    """As a push of the number to a phone, which is sent after a commit."""
-    said = []
-
-    def receiver(counter, owners, **_):
-        said.append({owner: counter.count(owner) for owner in owners})
-
-    counts_changed.connect(receiver)
-    try:
-        with isolated_counters():
-            Notification.objects.create(user=bob, title="of the setup")
-            with django_capture_on_commit_callbacks(execute=True):
-                for number in range(3):
-                    Notification.objects.create(user=alice, title=str(number))
-                with transaction.atomic():
-                    Notification.objects.create(user=bob, title="rolled back")
-                    transaction.set_rollback(True)
-                assert said == []
-            assert said == [{bob.pk: 1, alice.pk: 3}]
-            with django_capture_on_commit_callbacks(execute=True):
-                Notification.objects.for_user(alice).mark_as_read()
-            assert said[1:] == [{alice.pk: 0}]
-    finally:
-        counts_changed.disconnect(receiver)

@@ -35,15 +35,14 @@ from .ledger import Ledger
 from .statements import Counters, UpdateOrDelete, insert
 from .transaction import EVERYONE
 
-QUERIES: dict[type, type] = {
+QUERIES: dict[type[SQLCompiler], type] = {
     SQLInsertCompiler: InsertQuery,
     SQLUpdateCompiler: UpdateQuery,
     SQLDeleteCompiler: DeleteQuery,
 }
-DOORS = (
-    *((kind, "execute_sql") for kind in QUERIES),
-    (SQLUpdateCompiler, "execute_returning_sql"),  # from Django 6.0 on
-)
+DOORS = [(kind, "execute_sql") for kind in QUERIES]
+if hasattr(SQLUpdateCompiler, "execute_returning_sql"):  # from Django 6.0 on
+    DOORS.append((SQLUpdateCompiler, "execute_returning_sql"))
 
 _maintained: ContextVar[bool] = ContextVar("maintained", default=False)
 
@@ -61,14 +60,13 @@ def maintained() -> Iterator[None]:
 def install() -> None:
     """Wrap each of these methods once."""
     for compiler, method in DOORS:
-        if hasattr(compiler, method) and not _is_door(getattr(compiler, method)):
+        if not _is_door(getattr(compiler, method)):
             setattr(compiler, method, _door(compiler, method))
 
 
 def missing() -> list[str]:
     """Return the methods that other code has unwrapped."""
-    doors = [(kind, method) for kind, method in DOORS if hasattr(kind, method)]
-    return [f"{kind.__name__}.{method}" for kind, method in doors if not _is_door(getattr(kind, method))]
+    return [f"{kind.__name__}.{method}" for kind, method in DOORS if not _is_door(getattr(kind, method))]
 
 
 def _is_door(method: object) -> bool:
@@ -84,40 +82,31 @@ def _door(kind: type[SQLCompiler], name: str) -> Execute:
             return getattr(super(kind, compiler), name)(*args, **kwargs)
 
     @wraps(getattr(kind, name))
-    def execute(compiler: Any, *args: object, **kwargs: object) -> object:
-        tables = counters_of_table(compiler.query.get_meta().db_table)
+    def execute(compiler: SQLCompiler, *args: Any, **kwargs: Any) -> object:
+        query, connection, meta = compiler.query, compiler.connection, compiler.query.get_meta()
+        tables = counters_of_table(meta.db_table)
         if tables is None:
             return original(compiler, *args, **kwargs)
-        if name == "execute_returning_sql" and not (
-            args[0] and compiler.connection.features.can_return_rows_from_update
-        ):
+        if name == "execute_returning_sql" and not (args[0] and connection.features.can_return_rows_from_update):
             return original(compiler, *args, **kwargs)  # it calls execute_sql()
         if tables.totals:
             return _write_totals(tables.totals, compiler, partial(original, compiler, *args, **kwargs))
         counters = tables.sources
-        if kind is SQLUpdateCompiler:
-            names = {field.attname for field, *_ in compiler.query.values}
+        if hasattr(query, "values"):  # an UPDATE
+            names = {field.attname for field, *_ in query.values}
             counters = tuple([counter for counter in counters if names and counter.reads(names)])
-        return _count(counters, kind, compiler, original, *args, **kwargs)
+        counters = tuple([c for c in counters if alias_for(c.source) == connection.alias])  # it belongs to one database
+        if not counters:
+            return original(compiler, *args, **kwargs)
+        if lack_columns(counters, meta.model):
+            return _doubt_everyone(counters, connection, partial(original, compiler, *args, **kwargs))
+        is_stock = type(query) is QUERIES[kind] and type(compiler) is connection.ops.compiler(kind.__name__)
+        if kind is SQLInsertCompiler:
+            return insert(counters, compiler, original, is_stock, *args, **kwargs)
+        return UpdateOrDelete(counters, compiler, original, is_stock, *args, **kwargs).run()
 
-    execute.is_door = True  # type: ignore[attr-defined]
+    vars(execute)["is_door"] = True
     return execute
-
-
-def _count(
-    counters: Counters, kind: type, compiler: SQLCompiler, original: Execute, *args: object, **kwargs: object
-) -> object:
-    """Execute a statement on a table with these counters, and count what it changes."""
-    query, connection = compiler.query, compiler.connection
-    counters = tuple([c for c in counters if alias_for(c.source) == connection.alias])  # it belongs to one database
-    if not counters:
-        return original(compiler, *args, **kwargs)
-    if lack_columns(counters, query.model):
-        return _doubt_everyone(counters, connection, partial(original, compiler, *args, **kwargs))
-    is_stock = type(query) is QUERIES[kind] and type(compiler) is connection.ops.compiler(kind.__name__)
-    if kind is SQLInsertCompiler:
-        return insert(counters, compiler, original, is_stock, *args, **kwargs)
-    return UpdateOrDelete(counters, compiler, original, is_stock, *args, **kwargs).run()
 
 
 @lru_cache(maxsize=100)

@@ -83,35 +83,28 @@ def facts_of_where(where: WhereNode) -> Facts:
     if where.connector != AND or (where.negated and len(where.children) != 1):
         return facts
     for child in where.children:
-        if not isinstance(child, WhereNode):
-            _add(facts, *_fact_of_lookup(child, where.negated))
-        elif not where.negated:
-            for name, value in facts_of_where(child).items():
-                _add(facts, name, value)
+        if isinstance(child, WhereNode):
+            found = {} if where.negated else facts_of_where(child)
+        else:
+            found = _facts_of_lookup(child, where.negated)
+        for name, value in found.items():
+            if value is not NOT_NULL or name not in facts:  # a value says more
+                facts[name] = value
     return facts
 
 
-def _add(facts: Facts, name: str, value: object) -> None:
-    """Add a fact. A value says more than NOT_NULL."""
-    if name and (value is not NOT_NULL or name not in facts):
-        facts[name] = value
-
-
-def _fact_of_lookup(lookup: Any, negated: bool) -> tuple[str, object]:
+def _facts_of_lookup(lookup: Any, negated: bool) -> Facts:
     if is_lookup_of_django(lookup):
-        column = lookup.lhs
+        field: models.Field = lookup.lhs.target
         if isinstance(lookup, IsNull):
-            return column.target.attname, None if lookup.rhs != negated else NOT_NULL
+            return {field.attname: None if lookup.rhs != negated else NOT_NULL}
         if isinstance(lookup, Exact) and not negated:
-            expression = hasattr(lookup.rhs, "resolve_expression")
-            return column.target.attname, lookup.rhs if not expression and _is_identity(column.target) else NOT_NULL
-    return "", None
-
-
-def _is_identity(field: models.Field) -> bool:
-    """Return whether equal values are identical. Equal texts may differ, depending on their collation."""
-    exact = models.BooleanField | ExactCharField | models.IntegerField | models.UUIDField
-    return isinstance(target_of(field), exact) and _is_converted_by_django(field)
+            # Equal texts may differ, depending on their collation.
+            exact = models.BooleanField | ExactCharField | models.IntegerField | models.UUIDField
+            is_identity = isinstance(target_of(field), exact) and _is_converted_by_django(field)
+            is_value = is_identity and not hasattr(lookup.rhs, "resolve_expression")
+            return {field.attname: lookup.rhs if is_value else NOT_NULL}
+    return {}
 
 
 # -------------------------------------------------------------------------- SET

@@ -26,7 +26,6 @@ from ..internals import (
     in_manual_transaction,
     watch_transactions,
 )
-from ..signals import counts_changed
 from .transaction import EVERYONE, Deltas, Owners, TransactionLog, doubt, request_recounts
 
 T = TypeVar("T")
@@ -58,10 +57,6 @@ class Ledger:
         """Return the ledger of a connection."""
         return vars(connection).get("counter_ledger") or cls(connection)
 
-    @property
-    def connection(self) -> BaseDatabaseWrapper:
-        return self._connection()
-
     # ---------------------------------------------------------------- execute
     def write(self, owners: Owners | None, execute: Callable[[], tuple[T, Deltas]]) -> T:
         """Execute a statement that changes rows of these owners, and collect its change. Returns its result. None: the
@@ -83,11 +78,11 @@ class Ledger:
         log = TransactionLog(connection)
         try:
             if not log.announce_alone(owners, connection):
-                log.deltas = log.untold = {}
+                log.deltas = {}
                 with transaction.atomic(using=self.using):
                     return self._write_inside(execute)
             result, change = execute()
-            log.deltas = log.untold = change
+            log.deltas = change
             return result
         except BaseException as error:
             # Only an answer says that the statement changes nothing: after the end of its connection, or an interrupt,
@@ -106,7 +101,7 @@ class Ledger:
         except Error:
             raise
         except BaseException:  # a time limit, an interrupt: the statement may have been executed or not
-            if self.connection.in_atomic_block:
+            if self._connection().in_atomic_block:
                 transaction.set_rollback(True, using=self.using)
             else:
                 with suppress(Error):
@@ -124,20 +119,12 @@ class Ledger:
                 request_recounts(self.using, owners)
             doubt(owners)
             return
-        log = self._log(connection)
-        log.add(change)
-        if counts_changed.receivers:  # a TestCase never commits, but can run such hooks
-            transaction.on_commit(log.signal, self.using)
-
-    def _log(self, connection: BaseDatabaseWrapper) -> TransactionLog:
-        """Return the log of the current transaction and schema."""
         schema = schema_of(connection)
-        log = self._logs.get(schema)
-        if log is None:
+        if schema not in self._logs:
             if self not in connection.execute_wrappers:
                 connection.execute_wrappers.insert(0, self)  # the first, because execute_wrapper() pops the last one
-            log = self._logs[schema] = TransactionLog(connection)
-        return log
+            self._logs[schema] = TransactionLog(connection)
+        self._logs[schema].add(change)
 
     def __call__(self, execute: Execute, sql: object, params: object, many: bool, context: Context) -> object:
         """Execute any statement of a transaction that has changed counts (rule: unknown)."""
@@ -148,7 +135,7 @@ class Ledger:
                 if "ROLLBACK" in text or "ABORT" in text:
                     log.mark_unknown()
                 if not COMMITS_NOTHING.match(text):  # COMMIT, a procedure, on MySQL any change of the schema
-                    log.announce(self.connection)
+                    log.announce(self._connection())
             return execute(sql, params, many, context)
         except BaseException:  # the database may have rolled back the statement, or everything
             for log in logs:
@@ -182,13 +169,13 @@ class Ledger:
     def _send(self) -> None:
         logs, self._ending = self._ending, []
         for log in logs:
-            log.send(self.connection)
+            log.send(self._connection())
 
     def _after_rollback(self, is_done: bool) -> None:
         logs, self._ending = [*self._ending, *self._drop_logs()], []
         for log in logs:
             if is_done and log.intents:
-                log.undo(self.connection)
+                log.undo(self._connection())
 
     # ------------------------------------------------------------------ reads
     def needs_rows(self, counter: Declaration, owner_key: str) -> bool:

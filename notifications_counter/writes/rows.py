@@ -18,7 +18,7 @@ from ..buffer.calls import chunked
 from ..declaration import Declaration
 from ..declaration.condition import expressions_of, is_lookup_of_django
 from ..declaration.primary_keys import Key
-from ..internals import AND, BaseDatabaseWrapper, Col, ExtraWhere, Param, Query, SQLCompiler, UpdateQuery, WhereNode
+from ..internals import AND, BaseDatabaseWrapper, Col, ExtraWhere, Param, Query, SQLCompiler, WhereNode
 
 Row = Sequence[Param]
 """For each counter, the columns of the owner, and the value that the row adds to the count."""
@@ -71,7 +71,7 @@ def is_repeatable(query: Query, connection: BaseDatabaseWrapper) -> bool:
 
 def selects_first(query: Query) -> bool:
     """Return whether Django selects the rows, and updates them by their primary keys a moment later."""
-    return isinstance(query, UpdateQuery) and bool(query.related_updates)  # type: ignore[attr-defined]
+    return bool(getattr(query, "related_updates", ()))
 
 
 def keep_to(found: Collection[Key], query: Query, connection: BaseDatabaseWrapper, is_stock: bool) -> bool:

@@ -63,7 +63,6 @@ class TransactionLog:
     """The changes of a transaction, and the intents that announce them.
 
     ``deltas``   also those that add up to 0
-    ``untold``   deltas since counts_changed was sent
     ``intents``  what Redis has been told, or may have been; the first one at ``announced_at``, by the monotonic clock
     """
 
@@ -71,7 +70,6 @@ class TransactionLog:
         self.using: str = connection.alias
         self.schema = schema_of(connection)  # it may be another one when the transaction commits
         self.deltas: Deltas = {}
-        self.untold: Deltas = {}
         self.intents: list[Intent] = []
         self._unannounced: dict[Declaration, list[str | None]] = {}
         self._refused: list[Owner] = []  # whom Redis refused to announce, so that they have RecountRequests
@@ -83,13 +81,13 @@ class TransactionLog:
         for counter, deltas in change.items():
             sums = self.deltas.setdefault(counter, {})
             self._unannounced.setdefault(counter, []).extend([key for key in deltas if key not in sums])
-            _add_up(sums, deltas)
-            if counts_changed.receivers:
-                _add_up(self.untold.setdefault(counter, {}), deltas)
+            for owner_key, delta in deltas.items():
+                before = sums.get(owner_key, 0)
+                sums[owner_key] = None if delta is None or before is None else before + delta
 
     def mark_unknown(self) -> None:
         """Put all owners so far in doubt: what was done may have been undone, or may not, RecountRequests too."""
-        for deltas in (*self.deltas.values(), *self.untold.values()):
+        for deltas in self.deltas.values():
             deltas.update(dict.fromkeys(deltas))
         for counter, owner_key in self._refused:
             self._unannounced.setdefault(counter, []).append(owner_key)
@@ -99,8 +97,7 @@ class TransactionLog:
     def announce_alone(self, owners: Owners, connection: BaseDatabaseWrapper) -> bool:
         """Announce the owners of a statement that commits by itself. They are in doubt until it has. Returns whether
         Redis accepted all."""
-        for counter, owner_keys in owners.items():
-            self.deltas[counter] = self.untold[counter] = dict.fromkeys(owner_keys)
+        self.deltas = {counter: dict.fromkeys(owner_keys) for counter, owner_keys in owners.items()}
         return not self._announce(self.deltas, connection)
 
     def announce(self, connection: BaseDatabaseWrapper) -> None:
@@ -155,7 +152,7 @@ class TransactionLog:
             if options.RECORD_ACTIVITY:
                 self._record_activity()
             if counts_changed.receivers:
-                self.signal()
+                self._signal()
 
     def undo(self, connection: BaseDatabaseWrapper) -> None:
         """Put the announced owners in doubt: the database has rolled back, at least what came last."""
@@ -182,10 +179,9 @@ class TransactionLog:
         if request and failed:
             request_or_log(self.using, failed)
 
-    def signal(self) -> None:
-        """Send ``counts_changed`` for the owners whose counts may have changed since the last call."""
-        untold, self.untold = self.untold, {}
-        for counter, deltas in untold.items():
+    def _signal(self) -> None:
+        """Send ``counts_changed`` for the owners whose counts may have changed."""
+        for counter, deltas in self.deltas.items():
             if owner_keys := [owner_key for owner_key, delta in deltas.items() if delta != 0]:
                 owners = None if None in deltas else [counter.parse(owner_key) for owner_key in owner_keys if owner_key]
                 counts_changed.send_robust(sender=counter, counter=counter, owners=owners, using=self.using)
@@ -200,15 +196,6 @@ class TransactionLog:
         if counts:
             with suppress(BufferUnavailable), working_on(self.using):
                 TimeSeries().update_counters(counts)
-
-
-def _add_up(sums: dict[str | None, Delta], deltas: Mapping[str | None, Delta]) -> None:
-    if not sums:  # at once, which is faster
-        sums.update(deltas)
-        return
-    for owner_key, delta in deltas.items():
-        before = sums.get(owner_key, 0)
-        sums[owner_key] = None if delta is None or before is None else before + delta
 
 
 def _grouped(intents: Sequence[Intent]) -> list[Sequence[Intent]]:

@@ -12,7 +12,6 @@ from notifications_counter import events, timeseries
 from notifications_counter.counters import unread
 from notifications_counter.databases.identity import identify
 from notifications_counter.models import Notification, UserNotificationsCount
-from notifications_counter.signals import counts_changed
 from notifications_counter.testing import isolated_counters
 
 HAS_REDIS = bool(os.environ.get("SUITE_HAS_REDIS"))
@@ -48,18 +47,6 @@ class Rolled(TestCase):
             Notification.objects.create(user=self.user, title="new")
             transaction.on_commit(lambda: sent.append(unread.count(self.user)))
         assert (len(callbacks), sent) == (1, [2])
-
-    def test_who_hears_of_counts(self) -> None:
-        heard = []
-
-        def receiver(owners: list, **_: object) -> None:
-            heard.append(owners)
-
-        counts_changed.connect(receiver)
-        self.addCleanup(counts_changed.disconnect, receiver)
-        with self.captureOnCommitCallbacks(execute=True):
-            Notification.objects.create(user=self.user, title="new")
-        assert heard == [[self.user.pk]]
 
     @skipUnless(HAS_REDIS, "Events are in Redis.")
     @isolated_counters()
