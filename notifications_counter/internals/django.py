@@ -48,7 +48,7 @@ __all__ = [
     "response_for_exception",
     # The type of a connection, and of a function that executes a statement on it.
     "BaseDatabaseWrapper",
-    "Context",
+    "WrapperContext",
     "Execute",
     "Param",
     # Helpers that Django's own apps use as well.
@@ -59,7 +59,7 @@ __all__ = [
     "end_request_thread",
 ]
 
-Context = dict[str, Any]
+WrapperContext = dict[str, Any]
 """What ``execute_wrapper()`` tells of a statement: ``cursor`` and ``connection``."""
 
 Execute = Callable[..., Any]

@@ -20,8 +20,8 @@ from ..declaration.primary_keys import Key
 from ..exceptions import BufferUnavailable
 from ..internals import (
     BaseDatabaseWrapper,
-    Context,
     Execute,
+    WrapperContext,
     as_manual_transaction,
     in_manual_transaction,
     watch_transactions,
@@ -126,7 +126,7 @@ class Ledger:
             self._logs[schema] = TransactionLog(connection)
         self._logs[schema].add(change)
 
-    def __call__(self, execute: Execute, sql: object, params: object, many: bool, context: Context) -> object:
+    def __call__(self, execute: Execute, sql: object, params: object, many: bool, context: WrapperContext) -> object:
         """Execute any statement of a transaction that has changed counts (rule: unknown)."""
         text = (sql if isinstance(sql, str) else repr(sql)).upper()  # psycopg also takes bytes and composed SQL
         logs = list(self._logs.values())

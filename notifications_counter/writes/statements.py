@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ..buffer.types import Delta
 from ..declaration import Declaration
-from ..internals import ROW_COUNT, Context, Execute, OnConflict, SQLCompiler, SQLDeleteCompiler
+from ..internals import ROW_COUNT, Execute, OnConflict, SQLCompiler, SQLDeleteCompiler, WrapperContext
 from .facts import UNKNOWN, Contribution, contribution, facts_after, facts_of_where, inserted
 from .ledger import Ledger
 from .rows import Row, Rows, columns_of, convert, is_plain, keep_to, keys_listed, lock_rows, rows_by_key, selects_first
@@ -70,7 +70,7 @@ def insert(counters: Counters, compiler: SQLCompiler, execute: Execute, is_stock
         """The database may skip rows, because of a conflict, a trigger or a rule."""
         number = 0
 
-        def count(execute: Execute, sql: str, params: Sequence[object], many: bool, context: Context) -> object:
+        def count(execute: Execute, sql: str, params: Sequence[object], many: bool, context: WrapperContext) -> object:
             nonlocal number
             result = execute(sql, params, many, context)
             number += context["cursor"].rowcount
@@ -216,7 +216,7 @@ class UpdateOrDelete:
         ours, rows = columns_of(self.counters, self.connection.alias, self.model), list[Row]()
 
         def append_returning(
-            execute: Execute, sql: str, params: Sequence[object], many: bool, context: Context
+            execute: Execute, sql: str, params: Sequence[object], many: bool, context: WrapperContext
         ) -> object:
             if f"{'DELETE FROM' if self.is_delete else 'UPDATE'} {ours.table}" not in sql:  # of the table of a parent
                 return execute(sql, params, many, context)
