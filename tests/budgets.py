@@ -351,7 +351,7 @@ OPERATIONS = [
     Operation("`recount()` of everyone, 2,500 users", lambda: users(2500) and unread.recount, 10, 4),
     Operation("`invalidate()`", lambda: unread.invalidate, 4, 6),
     Operation("`status()`", lambda: unread.status, 2, 1),
-    Operation("`read_status()` of one counter", lambda: partial(status_of, unread), 5, 2),
+    Operation("`read_status()` of one counter", lambda: partial(status_of, unread), 4, 2),
     # beside it
     Operation("`update_counter()`", lambda: partial(series().update_counter, "hits"), 1, 0),
     Operation(

@@ -40,9 +40,10 @@ QUERIES: dict[type[SQLCompiler], type] = {
     SQLUpdateCompiler: UpdateQuery,
     SQLDeleteCompiler: DeleteQuery,
 }
-DOORS = [(kind, "execute_sql") for kind in QUERIES]
-if hasattr(SQLUpdateCompiler, "execute_returning_sql"):  # from Django 6.0 on
-    DOORS.append((SQLUpdateCompiler, "execute_returning_sql"))
+DOORS: tuple[tuple[type[SQLCompiler], str], ...] = (
+    *((kind, "execute_sql") for kind in QUERIES),
+    (SQLUpdateCompiler, "execute_returning_sql"),  # from Django 6.0 on
+)
 
 _maintained: ContextVar[bool] = ContextVar("maintained", default=False)
 
@@ -60,13 +61,14 @@ def maintained() -> Iterator[None]:
 def install() -> None:
     """Wrap each of these methods once."""
     for compiler, method in DOORS:
-        if not _is_door(getattr(compiler, method)):
+        if hasattr(compiler, method) and not _is_door(getattr(compiler, method)):
             setattr(compiler, method, _door(compiler, method))
 
 
 def missing() -> list[str]:
     """Return the methods that other code has unwrapped."""
-    return [f"{kind.__name__}.{method}" for kind, method in DOORS if not _is_door(getattr(kind, method))]
+    doors = [(kind, method) for kind, method in DOORS if hasattr(kind, method)]
+    return [f"{kind.__name__}.{method}" for kind, method in doors if not _is_door(getattr(kind, method))]
 
 
 def _is_door(method: object) -> bool:

@@ -71,7 +71,7 @@ def is_repeatable(query: Query, connection: BaseDatabaseWrapper) -> bool:
 
 def selects_first(query: Query) -> bool:
     """Return whether Django selects the rows, and updates them by their primary keys a moment later."""
-    return bool(getattr(query, "related_updates", ()))
+    return hasattr(query, "related_updates") and bool(query.related_updates)
 
 
 def keep_to(found: Collection[Key], query: Query, connection: BaseDatabaseWrapper, is_stock: bool) -> bool:
