@@ -30,9 +30,9 @@ bench: .venv/bench.stamp
 torment: .venv/test.stamp
 	$(BIN)/python -m tests.torment --seconds $(or $(SECONDS),60) $(ARGS)
 
-# Which lines of the core could change without a test that fails: make mutants FILES="$(git diff --name-only main)"
+# Which changes of the core no test notices: make mutants FILES="$(git diff --name-only main)"
 mutants: .venv/test.stamp
-	$(BIN)/python -m tests.mutants $(FILES) $(ARGS)
+	$(BIN)/python -m tests.mutants $(FILES)
 
 # Django's own tests with counters on their models, on SQLite and PostgreSQL: make django-tests ARGS="--part"
 django-tests: .venv/test.stamp

@@ -1,0 +1,122 @@
+"""A plugin of pytest, which runs tests on a changed core in forks of its process."""
+
+import faulthandler
+import functools
+import gc
+import os
+import sys
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import CodeType, FunctionType
+
+import pytest
+from coverage import Coverage
+from django.db import connections
+
+from tests.__main__ import ROOT
+
+from .changes import Change, changes
+
+PACKAGE = ROOT / "notifications_counter"
+NOTICED = Path(os.environ["NOTICED"])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Forks())
+
+
+class Forks:
+    """Runs tests on the changes of the files in CHANGED, and adds those that a test notices to NOTICED."""
+
+    def __init__(self) -> None:
+        self.failed: set[str] = set()
+        self.seconds: Counter[str] = Counter()
+        self.kills: Counter[object] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid] += report.duration
+        if report.failed:
+            self.failed.add(report.nodeid)
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self.items = {item.nodeid: item for item in session.items}
+        found = [change for file in os.environ["CHANGED"].split() for change in changes(Path(file))]
+        alive = [change for change in found if f"{change} -> " not in NOTICED.read_text()]
+        if not alive:
+            return True
+        coverage = Coverage(data_file=None, config_file=False, source=[str(PACKAGE)])
+        coverage.start()
+        for test in self.items:
+            coverage.switch_context(test)
+            self.run(test)
+        coverage.stop()
+        self.reached = {file: coverage.get_data().contexts_by_lineno(str(file)) for file in PACKAGE.rglob("*.py")}
+        print(f"\n{len(self.items)} tests, of which fail without a change:", *self.failed, flush=True)
+        for number, change in enumerate(alive, 1):
+            tests = sorted(self.reaching(change) - self.failed, key=self.seconds.__getitem__)
+            tests.sort(key=lambda test: (self.kills[change.file, test], self.kills[test]), reverse=True)
+            while (killer := self.failing(tests, change)) and self.failing(
+                [killer], replace(change, end=change.start, new="")
+            ):
+                tests = tests[tests.index(killer) + 1 :]  # it also fails without the change
+            self.kills.update([killer, (change.file, killer)])
+            print(f"{number}/{len(alive)}: {change} -> {killer or 'LIVES'}", flush=True)
+            with NOTICED.open("a") as file:
+                file.write(f"{change} -> {killer}\n" if killer else "")
+        return True
+
+    def reaching(self, change: Change) -> set[str]:
+        """Return the tests that run a line, or call a script. What none reaches may be needed where tests begin."""
+        tests: list[list[str]] = []
+        if change.file.suffix == ".py":
+            lines = self.reached[ROOT / change.file]
+            tests = [lines[number] for number in range(change.line, 0, -1) if lines.get(number)][:1]
+        for file, lines in self.reached.items() if change.file.suffix == ".lua" else ():
+            name = "script(" if change.file.stem == "shared" else f'"{change.file.stem}"'
+            calls = [number for number, line in enumerate(file.read_text().splitlines(), 1) if name in line]
+            tests += [lines.get(number, []) for number in calls]
+        return set().union(*tests) - {""} or set(self.items)
+
+    def run(self, test: str) -> None:
+        item = self.items[test]
+        other = next(other for other in self.items.values() if other.path.parent != item.path.parent)  # so fixtures end
+        item.ihook.pytest_runtest_protocol(item=item, nextitem=other)
+
+    def failing(self, tests: list[str], change: Change) -> str:
+        """Return the first test that fails in a fork; empty if none does."""
+        connections.close_all()
+        running = Path("running")
+        (ROOT / change.file).write_bytes(change.source)  # scripts, and the code of processes that tests start
+        if not (fork := os.fork()):
+            try:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                self.failed.clear()
+                swap(change)
+                for test in tests:
+                    running.write_text(test)
+                    faulthandler.dump_traceback_later(60 + 10 * self.seconds[test], exit=True)  # it hangs
+                    self.run(test)
+                    if self.failed:
+                        break
+            finally:
+                os._exit(bool(self.failed))
+        _, status = os.waitpid(fork, 0)
+        (ROOT / change.file).write_bytes(change.text.encode("latin-1"))
+        return running.read_text() if status else ""
+
+
+def swap(change: Change) -> None:
+    """Give the functions of a file their changed code, and empty what is cached."""
+    path, codes = str(ROOT / change.file), {}
+    waiting = [compile(change.source, path, "exec")] if path.endswith(".py") else []
+    for code in waiting:
+        codes[code.co_qualname, code.co_firstlineno] = code
+        waiting += [constant for constant in code.co_consts if type(constant) is CodeType]
+    for thing in gc.get_objects():
+        if type(thing) is FunctionType and thing.__code__.co_filename == path:
+            with suppress(KeyError, ValueError):
+                thing.__code__ = codes[thing.__code__.co_qualname, thing.__code__.co_firstlineno]
+        elif type(thing) is functools._lru_cache_wrapper and thing.__module__.startswith("notifications_counter"):
+            thing.cache_clear()
