@@ -14,18 +14,12 @@ import pytest
 
 import servers
 from notifications_counter.counters import BUILT_IN
-from tests.docs.test_docs import FENCE, PAGES, ROOT, headings, page, python_blocks, section
+from tests.docs.test_docs import FENCE, PAGES, ROOT, page, python_blocks, section
 from tests.support import entries
 
 pytestmark = [pytest.mark.once, pytest.mark.slow]
 
-RECIPES = {  # by page: the app of each section
-    "recipes.md": {
-        "Comments on anything": "comments",
-        "For each conversation": "chat",
-    },
-}
-OF_SITES = {"quickstart.md", "count-any-model.md", "test-your-site.md", *RECIPES}  # below
+OF_SITES = {"quickstart.md", "count-any-model.md", "conversations.md", "test-your-site.md"}  # below
 OF_PACKAGES = {  # which have tests of their own
     "from-notifications-hq.md",
     "lists.md",
@@ -163,22 +157,15 @@ def fields(code: str) -> str:
     return code.partition("...  # as above\n")[2]
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_recipes(site: Site, name: str) -> None:
-    text, apps = page(f"howto/{name}"), RECIPES[name]
-    assert [heading for heading in headings(text) if heading in apps] == headings(text)[1:]
-    keys, *heads = python_blocks(page("howto/recipes.md").partition("\n## ")[0])
-    site.append("mysite/keys.py", keys)
-    site.append("mysite/settings.py", f"INSTALLED_APPS += {[*apps.values()]!r}\n")
-    uses = {}
-    for heading, app in apps.items():
-        models, counters, uses[app] = python_blocks(section(text, heading))
-        site.append(f"{app}/__init__.py")
-        site.append(f"{app}/models.py", heads[0], models)
-        site.append(f"{app}/counters.py", heads[1], counters)
-    check = 'call_command("check", fail_level="WARNING")\n' + f'call_command("makemigrations", *{[*apps.values()]})\n'
+def test_conversations(site: Site) -> None:
+    models, counters, use = python_blocks(page("howto/conversations.md"))
+    site.append("mysite/settings.py", "INSTALLED_APPS += ['chat']\n")
+    site.append("chat/__init__.py")
+    site.append("chat/models.py", models)
+    site.append("chat/counters.py", counters)
+    check = 'call_command("check", fail_level="WARNING")\ncall_command("makemigrations", "chat")\n'
     recount = 'call_command("flush_counters")\ncall_command("recount_counters")\n'
-    assert " 0 wrong" in site.shell(CALL + check + MIGRATE + USERS + "\n".join(uses.values()) + recount)
+    assert " 0 wrong" in site.shell(CALL + check + MIGRATE + USERS + use + recount)
 
 
 def test_test_your_site(site: Site) -> None:
