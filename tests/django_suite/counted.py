@@ -1,10 +1,9 @@
 """Counters on the models of Django's tests, and a comparison of what a statement has changed with what was recorded."""
 
 import itertools
-import os
 import threading
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import cache, wraps
 from typing import Any
@@ -34,7 +33,6 @@ from notifications_counter.declaration.owners import target_of
 from notifications_counter.models.fields import is_converted_by_django
 from notifications_counter.writes import door
 from notifications_counter.writes.ledger import Ledger
-from notifications_counter.writes.statements import UpdateOrDelete
 from notifications_counter.writes.transaction import Deltas
 
 from .shim import Result, report
@@ -51,8 +49,6 @@ def install() -> None:
         hide_the_app()
         door._count = compare
         Ledger.write = noting(Ledger.write)  # type: ignore[method-assign]
-        if os.environ.get("SUITE_MUTANT"):
-            plant_bugs()
     declared = {counter.source_label for counter in declarations()}
     for model in apps.get_models(include_auto_created=True):
         meta = model._meta
@@ -212,27 +208,3 @@ def compare(counters: tuple[Declaration, ...], kind: type, compiler: Any, *args:
             report(wrong=f"{Result.running}: {kind.__name__} for {counter.name}, [recorded, true] by owner: {wrong}")
     report(tally=tally)
     return result
-
-
-# ------------------------------------------------------------------- mutant
-def plant_bugs() -> None:
-    """Lose a delta of an UPDATE that gives rows to other owners, and count deleted rows twice."""
-
-    def wrong(statement: UpdateOrDelete, deltas: Mapping[str, Any]) -> Mapping[str, Any]:
-        if not statement.is_delete:
-            return dict(list(deltas.items())[1:] if len(deltas) > 1 else deltas)
-        return {owner_key: delta and 2 * delta for owner_key, delta in deltas.items()}
-
-    def erring(write: Callable[..., Any]) -> Callable[..., Any]:
-        def write_wrongly(ledger: Ledger, owners: Any, statement: Any) -> Any:
-            def execute() -> tuple[Any, Deltas]:
-                result, change = statement()
-                if kind := getattr(statement, "__self__", None):
-                    change = {c: wrong(kind, deltas) for c, deltas in change.items()}
-                return result, change
-
-            return write(ledger, owners, execute)
-
-        return write_wrongly
-
-    Ledger.write = erring(Ledger.write)  # type: ignore[method-assign]

@@ -21,15 +21,6 @@ open_jobs = Counter(
     field="open_count",
 )
 
-changes = Counter(
-    "changes",
-    source="other_packages.HistoricalJob",
-    owner="worker",
-    condition=Q(done=False),
-    totals="other_packages.ChangeCount",
-    field="change_count",
-)
-
 if connection.vendor == "postgresql":
     free_items = Counter(
         "free_items",

@@ -1,18 +1,13 @@
 from django.conf import settings
 from django.db import connection, models
-from simple_history.models import HistoricalRecords
 
 from notifications_counter.models import BaseCount
 
 
 class Job(models.Model):
-    """As a site would write it that keeps a history and imports files."""
-
     worker = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="jobs")
     number = models.IntegerField(unique=True)
     done = models.BooleanField(default=False)
-
-    history = HistoricalRecords()
 
 
 def total() -> models.OneToOneField:
@@ -24,11 +19,6 @@ def total() -> models.OneToOneField:
 class JobCount(BaseCount):
     worker = total()
     open_count = models.IntegerField(default=0)
-
-
-class ChangeCount(BaseCount):
-    worker = total()
-    change_count = models.IntegerField(default=0)
 
 
 class InboxCount(BaseCount):

@@ -20,7 +20,7 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":
 INSTALLED_APPS = [
     app for app in INSTALLED_APPS if app not in ("tests.composite_owners", "tests.tasks", "tests.statements")
 ]
-INSTALLED_APPS += ["notifications", "simple_history", "import_export", "tests.other_packages"]
+INSTALLED_APPS += ["notifications", "tests.other_packages"]
 DJANGO_NOTIFICATIONS_CONFIG = {"SOFT_DELETE": True, "USE_JSONFIELD": True}
 
 CACHES["queries"] = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
