@@ -19,45 +19,75 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "notifications_counter"
 (VERSION,) = re.findall(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
 URL = "https://example.org/project"
+CORE = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in PACKAGE.rglob("*.py")]
+CORE = [name for name in CORE if name.split(".")[1] not in ("inbox", "contrib")]
 
+# A site that has only the core and the admin.
 SETTINGS = """
 SECRET_KEY = "only for this test"
-INSTALLED_APPS = ["notifications_counter", "django.contrib.auth", "django.contrib.contenttypes"]
-DATABASES = {
-    "default": {
-        "ENGINE": "django.db.backends.sqlite3",
-        "NAME": "site.sqlite3",
-        "OPTIONS": {"transaction_mode": "IMMEDIATE"},
-    }
-}
-OPTIONS = {"SOCKET_TIMEOUT": 2}
+ALLOWED_HOSTS, ROOT_URLCONF, STATIC_URL, USE_TZ = ["*"], "urls", "static/", True
+INSTALLED_APPS = ["notifications_counter"]
+INSTALLED_APPS += ["django.contrib." + name for name in ("admin", "auth", "contenttypes", "messages", "sessions")]
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+]
+PROCESSORS = ["template.context_processors.request", "contrib.auth.context_processors.auth"]
+PROCESSORS += ["contrib.messages.context_processors.messages"]
+TEMPLATES = [{
+    "BACKEND": "django.template.backends.django.DjangoTemplates",
+    "APP_DIRS": True,
+    "OPTIONS": {"context_processors": ["django." + name for name in PROCESSORS]},
+}]
+DATABASES = {"default": {
+    "ENGINE": "django.db.backends.sqlite3",
+    "NAME": "site.sqlite3",
+    "OPTIONS": {"transaction_mode": "IMMEDIATE"},
+}}
+OPTIONS = {"SOCKET_TIMEOUT": 30}
 CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "REDIS_URL", "OPTIONS": OPTIONS}}
-DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 NOTIFICATIONS_COUNTER = {"DEPLOY_SECONDS": 0}
-USE_TZ = True
+"""
+
+URLS = """
+from django.contrib import admin
+from django.urls import path
+urlpatterns = [path("admin/", admin.site.urls)]
 """
 
 SITE = """
+import sys
+from importlib import import_module
 import django
 django.setup()
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
+from django.test import Client
 import notifications_counter
+from notifications_counter import tasks
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, UserNotificationsCount
 
 assert notifications_counter.__file__.startswith(PREFIX), notifications_counter.__file__
+for name in MODULES:
+    import_module(name)
 call_command("migrate", verbosity=0)
 call_command("check", fail_level="WARNING")
-user = get_user_model().objects.create_user("reader")
+user = get_user_model().objects.create_superuser("reader")
 notification = Notification.objects.create(user=user, title="first")
 Notification.objects.create(user=user, title="second")
 assert unread.count(user) == 2
 call_command("flush_counters")
 assert UserNotificationsCount.objects.get(user=user).unread_count == 2
 assert notification.mark_as_read()
-assert unread.flush().owners == 1
+tasks.flush()
 assert UserNotificationsCount.objects.get(user=user).unread_count == 1 == unread.count(user)
+client = Client()
+client.force_login(user)
+for page in ("", "notification/", "usernotificationscount/", "dashboard/"):
+    assert client.get(f"/admin/notifications_counter/{page}").status_code == 200, page
+assert not [name for name in sys.modules if name.startswith("notifications_counter.inbox")]
 """
 
 
@@ -94,7 +124,7 @@ def test_the_newest_changes_are_those_of_this_version() -> None:
     assert re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0] == VERSION
 
 
-def test_wheel_works_where_the_source_is_not(wheel: Path, tmp_path: Path) -> None:
+def test_the_core_of_the_wheel_works_without_the_source_and_the_inbox(wheel: Path, tmp_path: Path) -> None:
     prefix = tmp_path / "venv"
     venv.create(prefix, symlinks=True)
     python = prefix / "bin" / "python"
@@ -106,7 +136,8 @@ def test_wheel_works_where_the_source_is_not(wheel: Path, tmp_path: Path) -> Non
     (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
     with servers.redis() as redis:
         (tmp_path / "settings.py").write_text(SETTINGS.replace("REDIS_URL", redis.url))
-        (tmp_path / "run.py").write_text(SITE.replace("PREFIX", repr(str(prefix))))
+        (tmp_path / "urls.py").write_text(URLS)
+        (tmp_path / "run.py").write_text(SITE.replace("PREFIX", repr(str(prefix))).replace("MODULES", repr(CORE)))
         environment = {"DJANGO_SETTINGS_MODULE": "settings", "PATH": "/usr/bin:/bin"}
         run = subprocess.run([python, "run.py"], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
