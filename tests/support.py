@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 from uuid import uuid4
@@ -191,6 +192,26 @@ def sent() -> Iterator[list[str]]:
 
     with mock.patch.object(Client, "exchange", noting):
         yield commands
+
+
+@contextmanager
+def round_trips() -> Iterator[SimpleNamespace]:
+    """Count the waits for Redis in a block, and their commands, in all threads."""
+    seen = SimpleNamespace(number=0, commands=0)
+    exchange, info = Client.exchange, Client.info
+
+    def exchanging(self: Client, calls: Sequence[Call], wait: bool = True) -> Any:
+        if answers := exchange(self, calls, wait):  # otherwise, the next exchange reads the replies
+            seen.number += 1
+            seen.commands += len(calls)
+        return answers
+
+    def asking(self: Client, key: str) -> Any:
+        seen.number += 1
+        return info(self, key)
+
+    with mock.patch.multiple(Client, exchange=exchanging, info=asking):
+        yield seen
 
 
 def session() -> int:

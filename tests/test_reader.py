@@ -23,7 +23,6 @@ from django.utils.functional import SimpleLazyObject
 from notifications_counter.buffer.buffer import LEASE
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest, UserNotificationsCount
-from tests.budgets import round_trips
 from tests.support import (
     OtherConnection,
     assert_exact,
@@ -35,6 +34,7 @@ from tests.support import (
     make_keys,
     notify,
     redis_out_of_reach,
+    round_trips,
     rows,
     savepoint_create,
     sent,

@@ -23,7 +23,6 @@ from notifications_counter.buffer.calls import OWNERS_PER_CALL
 from notifications_counter.buffer.client import Client, client_of, read_all_owed
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest
-from tests.budgets import round_trips
 from tests.support import (
     OtherConnection,
     assert_exact,
@@ -34,6 +33,7 @@ from tests.support import (
     entries,
     fork,
     make_keys,
+    round_trips,
     rows,
     together,
     wait_until,
