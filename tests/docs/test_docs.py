@@ -1,7 +1,12 @@
 """The documentation names what there is, and nothing else; its code is code. `make docs` follows the links."""
 
+import ast
 import inspect
 import re
+import shlex
+import shutil
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -10,6 +15,7 @@ from django.core.management import get_commands, load_command_class
 from django.core.management.base import BaseCommand
 from django.dispatch import Signal
 
+from benchmarks.__main__ import BLOCK, COLLECTED, PAGE, QUESTIONS
 from notifications_counter import signals
 from notifications_counter.conf import ENTRIES
 from notifications_counter.counters import Counter
@@ -27,6 +33,8 @@ from notifications_counter.models import (
 from notifications_counter.monitoring import status
 from notifications_counter.monitoring.status import CounterStatus, Status
 from notifications_counter.timeseries import CleanResult, TimeSeries
+from notifications_counter.upkeep.history import MESSAGES
+from tests.source import trees
 
 pytestmark = pytest.mark.once
 
@@ -68,8 +76,9 @@ def python_blocks(text: str) -> list[str]:
     return [code for language, code in FENCE.findall(text) if language == "python"]
 
 
-def test_every_setting_has_a_section() -> None:
-    assert [h for h in headings(page("reference/settings.md")) if h != "Settings"] == [f"`{name}`" for name in ENTRIES]
+def test_every_setting_and_command_has_a_section() -> None:
+    for name, things in (("settings", ENTRIES), ("commands", COMMANDS)):
+        assert headings(page(f"reference/{name}.md"))[1:] == [f"`{thing}`" for thing in things]
 
 
 def test_the_defaults_of_settings_are_in_the_table() -> None:
@@ -79,27 +88,15 @@ def test_the_defaults_of_settings_are_in_the_table() -> None:
         assert f"| [`{name}`](#{name.lower()}) | `{default}` |" in text
 
 
-def test_every_command_has_a_section() -> None:
-    assert [h for h in headings(page("reference/commands.md")) if h != "Commands"] == [f"`{name}`" for name in COMMANDS]
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_of_a_command_is_in_its_section(name: str) -> None:
-    def options(command: BaseCommand) -> dict[str, str]:
-        return {
-            action.option_strings[-1]: action.metavar or (action.dest.upper() if action.nargs != 0 else "")
-            for action in command.create_parser("manage.py", name)._actions
-            if action.option_strings
-        }
+    def options(command: BaseCommand) -> set[str]:
+        actions = command.create_parser("manage.py", name)._actions
+        return {action.option_strings[-1] for action in actions if action.option_strings}
 
-    theirs = options(BaseCommand())
-    own = {
-        o: metavar for o, metavar in options(load_command_class(get_commands()[name], name)).items() if o not in theirs
-    }
+    own = options(load_command_class(get_commands()[name], name)) - options(BaseCommand())
     rows = first_cells(section(page("reference/commands.md"), f"`{name}`"))
-    assert {f"`{option} {metavar}`".replace(" `", "`") for option, metavar in own.items()} == {
-        row for row in rows if row.startswith("`--")
-    }
+    assert own == {re.match(r"`(\S+?)[ `]", row)[1] for row in rows if row.startswith("`--")}
 
 
 def test_every_system_check_is_documented() -> None:
@@ -161,14 +158,13 @@ def test_every_field_is_documented(heading: str, model: type) -> None:
     assert not [f.name for f in model._meta.fields if f.name != "id" and f"`{f.name}`" not in text]
 
 
-def test_every_error_is_documented() -> None:
-    names = re.findall(r"^class (\w+)", (PACKAGE / "exceptions.py").read_text(), re.MULTILINE)
-    assert set(names) == {row.strip("`") for row in first_cells(section(page("reference/api.md"), "Errors"))}
-
-
-def test_every_signal_is_documented() -> None:
-    names = {f"`{name}`" for name, value in vars(signals).items() if isinstance(value, Signal)}
-    assert names == set(headings(section(page("reference/api.md"), "Signals")))
+def test_every_error_and_signal_is_documented() -> None:
+    text = page("reference/api.md")
+    errors = re.findall(r"^class (\w+)", (PACKAGE / "exceptions.py").read_text(), re.MULTILINE)
+    assert set(errors) == {row.strip("`") for row in first_cells(section(text, "Errors"))}
+    assert {f"`{name}`" for name, value in vars(signals).items() if isinstance(value, Signal)} == set(
+        headings(section(text, "Signals"))
+    )
 
 
 def test_every_key_of_the_json_is_documented() -> None:
@@ -190,7 +186,65 @@ def test_every_argument_of_the_badge_is_documented() -> None:
     assert {f"`{name}`" for name in arguments} <= rows
 
 
+def events_in_code() -> set[str]:
+    found = set(MESSAGES)
+    for node in (node for tree in trees().values() for node in ast.walk(tree)):
+        if isinstance(node, ast.Dict):
+            entries = {k.value: v for k, v in zip(node.keys, node.values, strict=True) if isinstance(k, ast.Constant)}
+            if isinstance(event := entries.get("event"), ast.Constant):
+                found.add(event.value)
+    return found
+
+
+def test_every_event_of_the_log_is_documented_and_no_other() -> None:
+    text = section(page("howto/monitor.md"), "The log")
+    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == events_in_code()
+
+
+def test_every_metric_is_documented_and_has_an_alert() -> None:
+    pytest.importorskip("prometheus_client")
+    from notifications_counter.contrib.prometheus import PREFIX, CounterCollector
+
+    metrics = {m.name.removeprefix(PREFIX) + "_total" * (m.type == "counter") for m in CounterCollector().describe()}
+    rows = first_cells(section(page("howto/monitor.md"), "Metrics")) - {"metric"}
+    assert {f"`{name}`" for name in metrics} == rows
+    assert set(re.findall(rf"{PREFIX}(\w+)", page("howto/alerts.yml"))) == metrics
+
+
+def test_every_figure_is_measured() -> None:
+    text = PAGE.read_text()
+    places = [name for _, name, _, _ in BLOCK.findall(text)]
+    assert set(places) <= {*QUESTIONS, *COLLECTED}
+    assert len(places) == len(set(places)) == text.count("<!-- measured: ")
+
+
+# ------------------------------------------------------------------------------------------------------------ code
 def test_python_compiles() -> None:
     for path in PAGES:
         for number, code in enumerate(python_blocks(path.read_text())):
             compile(code, f"{path.name}, Python block {number}", "exec")
+
+
+def test_commands_have_the_options_that_they_are_called_with() -> None:
+    calls = [
+        line
+        for path in PAGES
+        for _, code in FENCE.findall(path.read_text())
+        for line in re.findall(rf"(?<!`)manage\.py\W+((?:{'|'.join(COMMANDS)})\b.*)", code)
+    ]
+    assert {line.split()[0] for line in calls} > {"flush_counters", "recount_counters"}
+    for line in calls:
+        command, *arguments = shlex.split(re.sub(r'[",\]]', " ", line), comments=True)
+        load_command_class(get_commands()[command], command).create_parser("manage.py", command).parse_args(arguments)
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="missing: systemd-analyze")
+def test_the_units_of_systemd(tmp_path: Path) -> None:
+    text = page("howto/in-production.md")
+    names = re.findall(r"/etc/systemd/system/(\S+\.service)`", text)
+    codes = [code for language, code in FENCE.findall(text) if language == "ini"]
+    for name, code in zip(names, codes, strict=True):
+        here = code.replace("/srv/mysite/venv/bin/python", sys.executable).replace("/srv/mysite", str(ROOT))
+        (tmp_path / name).write_text(here)
+        done = subprocess.run(["systemd-analyze", "verify", str(tmp_path / name)], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
