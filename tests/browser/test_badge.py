@@ -100,26 +100,21 @@ def test_each_tab_has_badges_of_its_own(open_page, alice):
 
 
 def test_another_tab_takes_over(open_page, alice):
-    pages = [open_page() for _ in range(3)]
-    for count, page in enumerate(pages, 1):
-        notify(alice, 1)
-        for other in pages[count - 1 :]:
-            shows(other, count)
-        page.close()
-        wait_until(lambda page=page: page is pages[-1] or streams() == 1)
-
-
-def test_a_frozen_tab_is_passed_over(open_page, alice):
-    first = open_page()
-    shows(first, 0)
-    devtools(first).send("Page.setWebLifecycleState", {"state": "frozen"})
-    second = open_page()
+    """Also where the first one is frozen."""
+    frozen = open_page()
+    shows(frozen, 0)
+    devtools(frozen).send("Page.setWebLifecycleState", {"state": "frozen"})
+    pages = [open_page(), open_page()]
     notify(alice, 1)
-    shows(second, 1)
-    devtools(first).send("Page.setWebLifecycleState", {"state": "active"})
+    for page in pages:
+        shows(page, 1)
+    pages[0].close()
     notify(alice, 1)
-    shows(first, 2)
-    shows(second, 2)
+    shows(pages[1], 2)
+    devtools(frozen).send("Page.setWebLifecycleState", {"state": "active"})
+    notify(alice, 1)
+    shows(frozen, 3)
+    shows(pages[1], 3)
     wait_until(lambda: streams() == 1)
 
 
@@ -135,22 +130,25 @@ def test_back_and_forward(open_page, alice):
     shows(page, 2)
 
 
-def test_it_polls_where_there_are_no_streams(open_page, settings, alice):
-    settings.ROOT_URLCONF = "tests.browser.urls_without_streams"
-    page, other = open_page(HASTE), open_page(HASTE)
+@pytest.mark.parametrize(
+    "script",
+    [
+        "",  # there are no streams
+        # As behind a proxy that holds events back, or after the connection was lost without an error.
+        "EventSource = class extends EventTarget { static CLOSED = 2; close() { this.readyState = 2; } };",
+        "Object.defineProperty(navigator, 'locks', { value: undefined });",
+        "navigator.locks.request = () => Promise.reject(new DOMException('', 'SecurityError'));",  # as in a sandbox
+    ],
+    ids=["no streams", "a silent stream", "no locks", "locks refused"],
+)
+def test_it_polls_where_there_is_no_stream_or_tabs_cannot_agree(open_page, settings, alice, script):
+    if not script:
+        settings.ROOT_URLCONF = "tests.browser.urls_without_streams"
+    page = open_page(HASTE, script)
     for count in range(1, 4):
         notify(alice, 1)
         shows(page, count)
-        shows(other, count)
-
-
-def test_it_polls_where_a_stream_says_nothing(open_page, alice):
-    """As behind a proxy that holds events back, or after the connection was lost without an error."""
-    silent = "EventSource = class extends EventTarget { static CLOSED = 2; close() { this.readyState = 2; } };"
-    page = open_page(HASTE, silent)
-    for count in range(1, 4):
-        notify(alice, 1)
-        shows(page, count)
+    assert streams() == 0
 
 
 def test_a_stream_is_tried_again(open_page, settings, alice):
@@ -161,22 +159,6 @@ def test_a_stream_is_tried_again(open_page, settings, alice):
     wait_until(lambda: streams() == 1)
     notify(alice, 1)
     shows(page, 1)
-
-
-@pytest.mark.parametrize(
-    "script",
-    [
-        "Object.defineProperty(navigator, 'locks', { value: undefined });",
-        "navigator.locks.request = () => Promise.reject(new DOMException('', 'SecurityError'));",  # as in a sandbox
-    ],
-    ids=["no locks", "locks refused"],
-)
-def test_it_polls_where_tabs_cannot_agree(open_page, alice, script):
-    page = open_page(HASTE, script)
-    for count in range(1, 4):
-        notify(alice, 1)
-        shows(page, count)
-    assert streams() == 0
 
 
 def test_it_ends_with_the_login(open_page, monkeypatch, alice):

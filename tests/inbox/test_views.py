@@ -74,12 +74,6 @@ def test_what_nobody_looks_at_stays_unseen(client, alice):
     assert unseen.count(alice) == 0  # whichever of them the page shows
 
 
-def test_nobody_sees_where_unseen_is_switched_off(client, alice):
-    notify(alice)
-    client.get(url())
-    assert Notification.objects.unseen().count() == 3
-
-
 # ------------------------------------------------------------------------------------------------------------ list
 @pytest.mark.keys
 def test_the_list_is_the_users_own_newest_first(client, alice, bob):
@@ -91,7 +85,7 @@ def test_the_list_is_the_users_own_newest_first(client, alice, bob):
     assert re.findall(r'<li class="nc-row nc-(\w+)"', text) == ["unread", "unread", "read"]
     assert "2 unread notifications" in text
     assert "no-store" in page["Cache-Control"]
-    assert "nonce" not in text
+    assert Notification.objects.for_user(alice).unseen().count() == 2  # that counter is switched off
 
 
 @own_urls
@@ -100,23 +94,21 @@ def test_filters_and_pages_go_together(client, alice):
         Notification.objects.create(user=alice, title=title, kind="sale")
     Notification.objects.create(user=alice, title="x")
     page = client.get(url())
-    assert titles(page) == ["x", "e"]
-    chip = '<span class="nc-kind">Sales</span>'
-    assert chip in page.content.decode()
-    page = client.get(url() + links(page)["Unread"])
-    page = client.get(url() + links(page)["Sales"])
-    assert chip not in page.content.decode()
-    seen = [titles(page)]
-    while "Older" in links(page):
-        page = client.get(url() + links(page)["Older"])
-        seen.append(titles(page))
-    assert seen == [["e", "d"], ["c", "b"], ["a"]]
-    page = client.get(url() + links(page)["Newer"])
-    assert titles(page) == ["c", "b"]
-    page = client.get(url() + links(page)["Newer"])
-    assert titles(page) == ["e", "d"]
+    chip = b'<span class="nc-kind">Sales</span>'
+    assert chip in page.content
+    for name, shown in (
+        ("Unread", ["x", "e"]),
+        ("Sales", ["e", "d"]),
+        ("Older", ["c", "b"]),
+        ("Older", ["a"]),
+        ("Newer", ["c", "b"]),
+        ("Newer", ["e", "d"]),
+        ("All", ["e", "d"]),
+    ):
+        page = client.get(url() + links(page)[name])
+        assert titles(page) == shown
+    assert chip not in page.content
     assert "Newer" not in links(page)
-    assert titles(client.get(url() + links(page)["All"])) == ["e", "d"]
     assert titles(client.get(url() + links(page)["All kinds"])) == ["x", "e"]
 
 
@@ -160,8 +152,8 @@ def make(user, seconds: list[int]) -> list[Notification]:
     return rows
 
 
-@pytest.mark.parametrize("seconds", [[5, 4, 3, 2, 1, 0], [1, 1, 1, 1, 1, 1], [3, 3, 2, 2, 2, 1], [0, 1, 2, 3, 4, 5]])
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 6, 7])
+@pytest.mark.parametrize("seconds", [[1, 1, 1, 1, 1, 1], [3, 3, 2, 2, 2, 1], [0, 1, 2, 3, 4, 5]])
+@pytest.mark.parametrize("size", [1, 2, 6])
 def test_pages_have_every_row_once_both_ways(alice, bob, seconds, size):
     make(alice, seconds)
     notify(bob)
@@ -188,10 +180,10 @@ def test_rows_that_come_and_go_move_no_page(alice):
     assert page_of(mine, 2, before=cursor).rows == []
 
 
-@pytest.mark.parametrize("cursor", ["x", "_", "1", "1_", "_1", "1_x", f"{10**30}_1", "9" * 5000 + "_1", f"1_{10**30}"])
-@pytest.mark.parametrize("way", ["before", "after"])
-def test_invalid_cursors_are_not_found(client, cursor, way):
-    assert client.get(url(), {way: cursor}).status_code == 404
+def test_invalid_cursors_are_not_found(client):
+    for cursor in ("x", "_", "1", "1_", "_1", "1_x", f"{10**30}_1", "9" * 5000 + "_1", f"1_{10**30}"):
+        for way in ("before", "after"):
+            assert client.get(url(), {way: cursor}).status_code == 404
 
 
 # ------------------------------------------------------------------------------------------------------------ cost
@@ -206,22 +198,21 @@ def test_a_page_costs_one_query_and_one_round_trip(client, alice, django_assert_
 
 
 @pytest.mark.skipif("connection.vendor != 'postgresql'")
-@pytest.mark.parametrize("way", [None, "before", "after"])
-def test_a_page_is_read_from_the_index_in_its_order(alice, django_assert_num_queries, way):
+def test_a_page_is_read_from_the_index_in_its_order(alice, django_assert_num_queries):
     Notification.objects.bulk_create(Notification(user=alice, title="x") for _ in range(5000))
     mine = Notification.objects.for_user(alice)
-    older = page_of(mine, 2500).older
+    middle = page_of(mine, 2500).older
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE notifications_counter_notification")
-    with django_assert_num_queries(1) as queries:
-        page_of(mine, 20, **({way: older} if way else {}))
-    with connection.cursor() as cursor:
-        cursor.execute("EXPLAIN (ANALYZE, BUFFERS OFF, TIMING OFF, SUMMARY OFF) " + queries[0]["sql"])
-        plan = "\n".join(line for (line,) in cursor.fetchall())
-    assert "nc_user_created" in plan
-    assert "Sort" not in plan
-    assert re.search(r"Index Scan.*rows=21(\.00)? loops", plan.splitlines()[1]), plan
-    assert int((re.findall(r"Removed by Filter: (\d+)", plan) or ["0"])[0]) <= 1, plan
+        for way in ({}, {"before": middle}, {"after": middle}):
+            with django_assert_num_queries(1) as queries:
+                page_of(mine, 20, **way)
+            cursor.execute("EXPLAIN (ANALYZE, BUFFERS OFF, TIMING OFF, SUMMARY OFF) " + queries[0]["sql"])
+            plan = "\n".join(line for (line,) in cursor.fetchall())
+            assert "nc_user_created" in plan
+            assert "Sort" not in plan
+            assert re.search(r"Index Scan.*rows=21(\.00)? loops", plan.splitlines()[1]), plan
+            assert int((re.findall(r"Removed by Filter: (\d+)", plan) or ["0"])[0]) <= 1, plan
 
 
 def test_a_script_gets_the_list_alone_and_only_what_it_does_not_know(client, alice, django_assert_num_queries):
@@ -326,26 +317,19 @@ def test_opening_leads_only_to_this_site(client, alice, address, target):
 # --------------------------------------------------------------------------------------------------------- changes
 @pytest.mark.keys
 def test_one_selected_and_all(client, alice, bob):
+    def change(name, **data) -> str:
+        return messages(client.post(url(name), data, follow=True))[-1]
+
     notify(bob)
-    rows = notify(alice, 5)
-    assert messages(client.post(url("mark-as-read"), {"pk": rows[0].pk}, follow=True)) == [
-        "1 notification marked as read."
-    ]
-    assert unread.count(alice) == 4
-    selected = [row.pk for row in rows[:3]]
-    assert messages(client.post(url("mark-as-read"), {"selected": selected}, follow=True)) == [
-        "2 notifications marked as read."
-    ]
-    assert unread.count(alice) == 2
-    client.post(url("mark-as-unread"), {"selected": selected[:2]})
-    assert unread.count(alice) == 4
-    client.post(url("mark-as-read"), {"which": "all"})
-    assert unread.count(alice) == 0
-    client.post(url("mark-as-unread"), {"pk": rows[4].pk})
-    client.post(url("delete"), {"which": "read"})
-    assert list(Notification.objects.for_user(alice)) == [rows[4]]
-    assert messages(client.post(url("delete"), {"pk": rows[4].pk}, follow=True))[-1] == "1 notification deleted."
-    assert unread.counts([alice, bob]) == {alice.pk: 0, bob.pk: 3}
+    rows = [row.pk for row in notify(alice, 5)]
+    assert change("mark-as-read", pk=rows[0]) == "1 notification marked as read."
+    assert change("mark-as-read", selected=rows[:3]) == "2 notifications marked as read."
+    assert change("mark-as-unread", selected=rows[:2]) == "2 notifications marked as unread."
+    assert change("mark-as-read", which="all") == "4 notifications marked as read."
+    change("mark-as-unread", pk=rows[4])
+    assert change("delete", which="read") == "4 notifications deleted."
+    assert unread.counts([alice, bob]) == {alice.pk: 1, bob.pk: 3}
+    assert change("delete", pk=rows[4]) == "1 notification deleted."
     assert_exact(alice, bob)
 
 

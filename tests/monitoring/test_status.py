@@ -13,7 +13,7 @@ from asgiref.sync import async_to_sync
 from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.contrib.auth.models import AnonymousUser
 from django.core.management import CommandError, call_command
-from django.db import OperationalError, ProgrammingError, connection
+from django.db import OperationalError, connection
 from django.test import RequestFactory
 from django.test.utils import CaptureQueriesContext, override_settings
 from django.utils import timezone
@@ -29,7 +29,7 @@ from notifications_counter.upkeep.shards import shard_rows
 from notifications_counter.upkeep.state import WalkState
 from tests.support import entries, notify, sent, status_of
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
 
 def redis(*command):
@@ -83,31 +83,24 @@ def test_a_counter_that_is_switched_on_is_watched_and_none_that_is_not(few_heale
         assert (waiting["unread"], waiting["unseen"]) == (0, 1)
 
 
-def test_intents_are_overdue_when_they_are_older_than_heal_after(healed):
+def test_more_than_a_few_intents_that_are_older_than_heal_after_are_a_problem(healed):
     in_flight_since(30)
-    assert kinds() == []
-    in_flight_since(120, part="other")
-    counter = read_counter(unread)
-    assert (counter.in_flight, counter.overdue) == (2, 1)
-    assert kinds() == []
     for i in range(10):
         in_flight_since(120, part=f"part {i}")
+    counter = read_counter(unread)
+    assert (counter.in_flight, counter.overdue) == (11, 10)
+    assert kinds() == []
+    in_flight_since(120, part="one more")
     assert kinds() == ["overdue"]
     with entries(HEAL_AFTER=1000):
         assert kinds() == []
-
-
-def test_no_more_than_a_hundred_intents_are_looked_at(healed):
     for i in range(2500):
         redis("HSET", "intents", str(i), '{"began":1}')
-    counter = read_counter(unread)
-    assert counter.in_flight == 2500
-    assert counter.overdue == 100
+    assert read_counter(unread).overdue == 100  # no more are looked at
 
 
-@pytest.mark.parametrize("shards", [1, 3])
-def test_a_look_costs_the_same_whatever_there_is(alice, shards):
-    with entries(SHARDS=shards):
+def test_a_look_costs_the_same_whatever_there_is(alice):
+    with entries(SHARDS=3):
         unread.heal()
 
         def cost() -> tuple[int, int]:
@@ -115,12 +108,12 @@ def test_a_look_costs_the_same_whatever_there_is(alice, shards):
                 read_counter(unread)
             return len(commands), len(queries)
 
-        assert cost() == (2 * shards, 2)
+        before = cost()
         for i in range(50):
             unread.buffers[0].announce(f"part{i}", [str(i)])
         RecountRequest.objects.bulk_create(RecountRequest(counter="unread", owner=str(i)) for i in range(50))
         notify(alice)
-        assert cost() == (2 * shards, 2)
+        assert cost() == before == (6, 2)
         assert read_counter(unread).in_flight == 50
 
 
@@ -195,10 +188,12 @@ def failing_flush(patch, error: Exception) -> None:
 
 
 @pytest.mark.parametrize(
-    "flush", [lambda: call_command("flush_counters", verbosity=0), tasks.flush], ids=["command", "task"]
-)
-@pytest.mark.parametrize(
-    "error", [OperationalError("out of\n disk"), ProgrammingError("twice"), ValueError("a bug")], ids=repr
+    ("flush", "error"),
+    [
+        (lambda: call_command("flush_counters", verbosity=0), OperationalError("out of\n disk")),
+        (tasks.flush, ValueError("a bug")),
+    ],
+    ids=["command", "task"],
 )
 def test_check_tells_of_the_last_failure_of_a_counter(few_healed, health, alice, flush, error):
     flush()
@@ -237,12 +232,9 @@ def test_check_writes_json(few_healed):
 
 
 def test_check_writes_json_when_redis_is_out_of_reach(unreachable_redis):
-    out, error = check("--json")
-    seen = json.loads(out)
-    names = [counter.name for counter in all_counters()]
-    assert (seen["ok"], [problem["counter"] for problem in seen["problems"]]) == (False, names)
-    assert {problem["kind"] for problem in seen["problems"]} == {"unreachable"}
-    assert error.startswith(f"{', '.join(names)}: Redis or the database is unreachable. (Redis (cache 'default') is")
+    seen = json.loads(check("--json")[0])
+    assert (seen["ok"], {problem["kind"] for problem in seen["problems"]}) == (False, {"unreachable"})
+    assert [problem["counter"] for problem in seen["problems"]] == [counter.name for counter in all_counters()]
 
 
 def test_check_writes_json_when_the_database_is_out_of_reach(child_environment):
@@ -263,15 +255,12 @@ def mismatched(**wrong: float) -> None:
     shard_rows(unread).update(walk=str(WalkState(**wrong)))
 
 
-@pytest.mark.parametrize("hours", [5, 30])
-def test_a_wrong_count_is_a_warning_for_a_day(few_healed, health, hours):
+@pytest.mark.parametrize(("hours", "is_shown"), [(5, True), (30, False)])
+def test_a_wrong_count_is_a_warning_for_a_day(few_healed, health, hours, is_shown):
     mismatched(wrong=2, wrong_at=time.time() - 3600 * hours - 60)
-    is_shown = hours < 24
     out, error = check()
     assert error == ""
-    sentence = "Warning: unread: flush_counters found a wrong count 5 h ago, and put it in doubt. "
-    assert out.startswith(sentence if is_shown else "All is well.")
-    assert ("Look for raw SQL, a trigger or a restored backup." in out) is is_shown
+    assert out.startswith("Warning: unread: flush_counters found a wrong count 5 h ago" if is_shown else "All is well.")
     seen = json.loads(check("--json")[0])
     assert seen["ok"]
     assert [(w["counter"], w["kind"]) for w in seen["warnings"]] == [("unread", "mismatched")] * is_shown
@@ -362,20 +351,13 @@ def test_metrics_without_redis_say_so(unreachable_redis, scrape):
     assert scrape() == {"up": {(counter.name, "default", ""): 0 for counter in all_counters()}}
 
 
-def test_metrics_come_as_openmetrics_too(few_healed):
+def test_metrics_come_as_openmetrics_too_and_need_no_login(few_healed):
     parser = pytest.importorskip("prometheus_client.openmetrics.parser")
     from notifications_counter.contrib.prometheus import metrics
 
-    response = metrics(RequestFactory().get("/", headers={"Accept": "application/openmetrics-text; version=1.0.0"}))
-    assert list(parser.text_string_to_metric_families(response.content.decode()))
-
-
-def test_metrics_need_no_login():
-    pytest.importorskip("prometheus_client")
-    from notifications_counter.contrib.prometheus import metrics
-
-    request = RequestFactory().get("/")
+    request = RequestFactory().get("/", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
     request.user = AnonymousUser()
+    assert list(parser.text_string_to_metric_families(metrics(request).content.decode()))
     assert LoginRequiredMiddleware(metrics).process_view(request, metrics, (), {}) is None
 
 
@@ -404,24 +386,19 @@ def test_the_log_tells_of_a_recovery_a_recount_and_a_flush(alice, caplog):
     caplog.set_level("INFO", "notifications_counter")
     unread.heal()
     began, complete = logged(caplog, "recovery"), logged(caplog, "walked")
-    assert (began["levelname"], began["counter"], began["shard"], complete["counter"]) == (
-        "INFO",
-        "unread",
-        0,
-        "unread",
-    )
+    assert (began["levelname"], began["counter"], complete["counter"]) == ("INFO", "unread", "unread")
     Notification.objects.create(user=alice, title="x")
     unread.flush()
     flushed = logged(caplog, "flush")
     assert (flushed["owners"], flushed["wrong"], flushed["aside"]) == (1, 0, 0)
-    assert re.fullmatch(r"unread: flushed 1 owner\(s\), set 0 aside, 0\.\d\d s\.", flushed["message"])
     unread.recount()
     assert (logged(caplog, "recount")["owners"], logged(caplog, "recount")["wrong"]) == (1, 0)
     caplog.clear()
     redis("DEL", "state")
     unread.heal()
     again = logged(caplog, "recovery")
-    assert (again["levelname"], again["reason"]) == ("WARNING", "Redis is new, was restarted or replaced, or lost data")
+    assert again["levelname"] == "WARNING"
+    assert "lost data" in again["reason"]
 
 
 def test_the_log_names_what_is_set_aside(healed, caplog):
@@ -432,7 +409,6 @@ def test_the_log_names_what_is_set_aside(healed, caplog):
         redis("ZADD", "pending", 3, bad)
     found = logged(caplog, "aside")
     assert (found["levelname"], found["counter"], found["owner"]) == ("ERROR", "unread", bad)
-    assert "Find out what wrote it" in found["message"]
     [event] = history.latest(type="aside")
     assert event["owner"] == bad
 

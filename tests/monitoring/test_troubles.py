@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import pytest
 import redis
@@ -11,7 +12,7 @@ from notifications_counter.buffer import client as client_module
 from notifications_counter.buffer import keys
 from notifications_counter.buffer.client import Client, client_of
 from notifications_counter.conf import options
-from notifications_counter.counters import all_counters, unread
+from notifications_counter.counters import unread
 from notifications_counter.databases.identity import forget_buffers
 from notifications_counter.models import Notification
 from servers.relay import Relay
@@ -36,12 +37,9 @@ def use(use, server) -> Callable[..., Client]:
 @contextmanager
 def another_process() -> Iterator[None]:
     """Inside, what a process would know of Redis that has just started: nothing."""
-    mine = dict(client_module._clients)
-    client_module._clients.clear()
-    forget_buffers()
-    yield
-    client_module._clients.clear()
-    client_module._clients.update(mine)
+    with mock.patch.object(client_module, "_clients", {}):
+        forget_buffers()
+        yield
     forget_buffers()
 
 
@@ -64,8 +62,10 @@ def test_trouble_that_goes_on_is_a_problem_for_a_minute_and_its_reason_is_told(u
     client.config_set("maxmemory", 0)
     shift(client, 5, "since")
     assert seen() == ["redis"]
-    [problem] = status_of(unread).problems
+    status = status_of(unread)
+    [problem] = status.problems
     assert "maxmemory" in problem.reason
+    assert "maxmemory" not in problem.text  # which is what the health check shows
     shift(client, 61, "at", "since")
     assert seen() == []
     with another_process():
@@ -102,28 +102,6 @@ def test_redis_is_slow(use, server, client, alice):
     read_slowly()
     assert seen() == ["redis"]
     relay.socket.close()
-
-
-def test_metrics_and_health_do_not_tell_the_reason(use, client, alice):
-    pytest.importorskip("prometheus_client")
-    pytest.importorskip("health_check")
-    from health_check.exceptions import ServiceWarning
-
-    from notifications_counter.contrib.health import Counters
-    from notifications_counter.contrib.prometheus import CounterCollector
-
-    for counter in all_counters():
-        counter.heal()
-    client.config_set("maxmemory", 1)
-    Notification.objects.create(user=alice, title="x")
-    client.config_set("maxmemory", 0)
-    shift(client, 5, "since")
-    [metric] = [metric for metric in CounterCollector().collect() if metric.name.endswith("redis_trouble")]
-    assert [sample.value for sample in metric.samples] == [1]
-    with pytest.raises(ServiceWarning) as warning:
-        Counters()._run()
-    assert "trouble with Redis" in str(warning.value)
-    assert "maxmemory" not in str(warning.value)
 
 
 # ------------------------------------------------------------------------------------------- what is not ours
