@@ -34,6 +34,7 @@ def postgresql(*options: str, standby_of: int | None = None) -> Iterator[Server]
         command = [str(programs / "postgres"), "-D", "data", f"--port={server.port}", f"--listen_addresses={HOST}"]
         command += ["--unix_socket_directories=", "--max_connections=200"]
         command += ["--fsync=off", "--full_page_writes=off", "--synchronous_commit=off"]
+        command += ["--wal_keep_size=1GB"]  # a standby may be copied slowly, while other tests write
         server.start(*command, *options)
         yield server
 

@@ -59,11 +59,9 @@ def cache(location="redis://somewhere:6379/1", backend=REDIS, **options):
         ({"SHARD": 1}, "has an unknown entry 'SHARD'. Did you mean 'SHARDS'?"),
         ({"SHARDS": "5"}, "NOTIFICATIONS_COUNTER['SHARDS'] must be a positive integer, not '5'."),
         ({"MAX_TRANSACTION_AGE": 0}, "['MAX_TRANSACTION_AGE'] must be a number of seconds, at least 60, not 0."),
-        ({"HEAL_AFTER": -1}, "['HEAL_AFTER'] must be a non-negative number of seconds, not -1."),
         ({"HEAL_AFTER": math.inf}, "['HEAL_AFTER'] must be a non-negative number of seconds, not inf."),
         ({"KEY_PREFIX": "{x}"}, "['KEY_PREFIX'] must be a non-empty string without braces, not '{x}'."),
-        ({"COUNTERS": "unread"}, "['COUNTERS'] must be a list of distinct names of built-in counters (unread, unseen"),
-        ({"COUNTERS": ["open_tasks"]}, "['COUNTERS'] must be a list of distinct names of built-in counters"),
+        ({"COUNTERS": ["open_tasks"]}, "['COUNTERS'] must be a list of distinct names of built-in counters (unread, "),
         ({"COUNTERS": ["unread", "unseen"], "CACHE_ALIAS": "default"}, None),
     ],
 )
@@ -80,7 +78,6 @@ def test_settings(value, text):
         ({"BACKEND": LOCMEM}, "is not a django-redis cache in CACHES"),
         ({"LOCATION": "127.0.0.1:6379"}, "is not the URL of a Redis"),
         ({"LOCATION": ["redis://g/1", "h:6379"]}, "is not the URL of a Redis"),
-        ({"LOCATION": "redis://:p/w@h/1"}, "Percent-encode"),
         ({"LOCATION": "redis://:p%2Fw@h/1"}, None),
         ({"LOCATION": "unix://u:p@/run/redis@1/s.sock?db=1"}, None),
         ({"OPTIONS": {"CLIENT_CLASS": "django_redis.client.ShardClient"}}, "with the CLIENT_CLASS"),
@@ -94,20 +91,7 @@ def test_the_cache(changed, text):
         assert ("E002" in found()) == (text is not None)
 
 
-def test_the_cache_is_missing():
-    with override_settings(NOTIFICATIONS_COUNTER={"CACHE_ALIAS": "nowhere"}):
-        assert "is not a django-redis cache in CACHES" in found()["E002"]
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "redis://:{}/x@h:6379/1",
-        "redis://:12#{}@h:6379/1",
-        "unix://user:12/{}@/run/redis.sock",
-        "user:{}@h:6379",
-    ],
-)
+@pytest.mark.parametrize("url", ["redis://:{}/x@h:6379/1", "redis://:12#{}@h:6379/1", "user:{}@h:6379"])
 def test_a_location_with_a_password_is_never_shown(url):
     with override_settings(CACHES={"default": cache(url.format(SECRET))}):
         assert "Percent-encode" in found()["E002"]
@@ -120,7 +104,6 @@ def test_a_location_with_a_password_is_never_shown(url):
 @pytest.mark.parametrize(
     ("query", "options", "good"),
     [
-        ("", {}, False),
         ("", {"SOCKET_TIMEOUT": 0.1}, False),
         ("", {"SOCKET_TIMEOUT": 0.1, "SOCKET_CONNECT_TIMEOUT": 2}, False),
         ("", {"SOCKET_TIMEOUT": 0.1, "SOCKET_CONNECT_TIMEOUT": 1}, True),
@@ -137,12 +120,10 @@ def test_a_reply_may_take_long(query, options, good):
     ("one", "other", "shared"),
     [
         (cache("redis://localhost"), cache("redis://127.0.0.1:6379/0"), True),
-        (cache("redis://h/1"), cache(["redis://g/1", "redis://h/1"]), True),
-        (cache("unix:///run/redis?db=1"), cache("unix:///run/redis?db=1"), True),
+        (cache("unix:///run/redis?db=1"), cache(["redis://g/1", "unix:///run/redis?db=1"]), True),
         (cache("redis://h/1"), cache("redis://h", "django.core.cache.backends.redis.RedisCache", db=1), True),
         (cache("redis://h/1"), cache("redis://h", CONNECTION_POOL_KWARGS={"db": 1}), True),
-        (cache("redis://h/1"), cache("redis://h/2"), False),
-        (cache("redis://h/1"), cache("redis://g/1"), False),
+        (cache("redis://h/1"), cache(["redis://h/2", "redis://g/1"]), False),
         (cache("redis://h/1"), cache("unique-snowflake", LOCMEM), False),
     ],
 )
@@ -180,7 +161,6 @@ SQLITE = {"ENGINE": "django.db.backends.sqlite3", "NAME": "site.sqlite3"}
         (POSTGRES, {**POSTGRES, "HOST": "localhost", "PORT": 5432, "USER": "somebody"}, True),
         (POSTGRES, {**POSTGRES, "TEST": {"MIRROR": "default"}}, False),
         (POSTGRES, {**POSTGRES, "OPTIONS": {"options": "-c search_path=tenant"}}, False),
-        (POSTGRES, {**POSTGRES, "NAME": "other"}, False),
         (SQLITE, {**SQLITE, "NAME": Path("site.sqlite3").absolute()}, True),
         (SQLITE, POSTGRES, False),
         ({**SQLITE, "NAME": ":memory:"}, {**SQLITE, "NAME": ":memory:"}, False),
@@ -250,21 +230,16 @@ def totals_with(options=NO_CASCADE, **fields):
     return model("Total", BaseCount, user=user, **fields)
 
 
+@pytest.mark.usefixtures("declare")
 @pytest.mark.parametrize(
-    "names",
-    [{"owner": "nobody"}, {"field": "nothing"}, {"condition": Q(nothing=1)}, {"sum": "no"}],
-    ids=lambda names: next(iter(names)),
-)
-def test_names_of_what_is_not_there(declare, names):
-    assert declare(Notification, **names).keys() == {"E003"}
-
-
-@pytest.mark.parametrize("names", [{"source": "tusks.Task"}, {"totals": "tasks.Tusk"}])
-def test_models_that_are_not_there(monkeypatch, names):
-    monkeypatch.setattr(declaration, "_declarations", {})
-    monkeypatch.setattr(declaration, "_by_table", {})
-    models = {"source": "tasks.Task", "totals": "tasks.ProjectTaskCount", **names}
-    make_counter("x", owner="project", condition=Q(), field="open_count", **models)
+    "wrong",
+    [{"source": "tusks.Task"}, {"totals": "tasks.Tusk"}, {"owner": "nobody"}, {"field": "nothing"}, {"sum": "no"},
+     {"condition": Q(nothing=1)}],
+    ids=lambda wrong: next(iter(wrong)),
+)  # fmt: skip
+def test_names_of_what_is_not_there(wrong):
+    names = {"source": "tasks.Task", "owner": "project", "totals": "tasks.ProjectTaskCount", "field": "open_count"}
+    make_counter("x", **{"condition": Q(), **names, **wrong})
     assert found().keys() == {"E003"}
 
 
@@ -299,8 +274,6 @@ class Lowered(models.CharField):
 
 
 class Hidden(models.IntegerField):
-    """A key that Python sees as a text."""
-
     def from_db_value(self, value, expression, connection):
         return f"#{value}"
 
@@ -309,8 +282,6 @@ class Hidden(models.IntegerField):
     ("field", "good"),
     [
         (models.DecimalField(primary_key=True, max_digits=5, decimal_places=2), False),
-        (models.SlugField(primary_key=True), True),
-        (models.UUIDField(primary_key=True), True),
         (Stripped(primary_key=True), True),
         (Lowered(primary_key=True), False),
         (Hidden(primary_key=True), False),
@@ -327,8 +298,7 @@ def test_keys_of_owners(declare, field, good):
 @pytest.mark.parametrize(
     ("column", "good"),
     [
-        (models.PositiveSmallIntegerField(), True),
-        (models.BigIntegerField(null=True), True),
+        (models.PositiveSmallIntegerField(null=True), True),
         (models.GeneratedField(expression=F("a") * 2, output_field=models.IntegerField(), db_persist=True), True),
         (models.GeneratedField(expression=F("a") / 2, output_field=models.FloatField(), db_persist=True), False),
         (models.ForeignKey(Post, on_delete=models.CASCADE, related_name="+"), False),
@@ -358,10 +328,7 @@ NUMBER = models.IntegerField(default=0)
         ({"unread_count": models.IntegerField(db_default=0)}, True),
         ({"unread_count": models.PositiveIntegerField(default=0)}, False),
         ({"unread_count": models.IntegerField()}, False),
-        ({"unread_count": models.IntegerField(default=1)}, False),
         ({"unread_count": models.IntegerField(default=0, null=True)}, False),
-        ({"other": models.CharField(max_length=9)}, True),
-        ({"other": models.IntegerField(db_default=1)}, True),
         ({"other": models.DateField(auto_now_add=True)}, True),
         ({"other": models.IntegerField()}, False),
         ({"other": models.UUIDField(default=uuid.uuid4, unique=True)}, False),
@@ -372,13 +339,10 @@ def test_totals(declare, fields, good):
     assert declare(Notification, totals=totals_with(**fields)).keys() == (set() if good else {"E004"})
 
 
-def test_totals_of_other_owners(declare):
+def test_totals_of_other_owners_and_of_larger_numbers(declare):
     assert declare(Task, "project", field="unread_count").keys() == {"E004"}
-
-
-def test_a_sum_needs_a_large_column(declare):
-    messages = declare(Vote, ("shop", "item", "stars"), totals=VoteCount, field="vote_count", sum="points")
-    assert messages.keys() == {"E004"}
+    sums = declare(Vote, ("shop", "item", "stars"), totals=VoteCount, field="vote_count", sum="points")
+    assert sums.keys() == {"E004"}
 
 
 @pytest.mark.parametrize(("field", "problem"), [("urgent_count", ""), ("open_count", "is the field of both counter")])
@@ -432,9 +396,7 @@ def test_totals_of_several_columns(declare, changed, good):
     assert messages.keys() == (set() if good else {"E004"})
 
 
-@pytest.mark.parametrize(
-    ("options", "good"), [({}, True), ({"on_delete": models.CASCADE}, False), ({"db_constraint": True}, False)]
-)
+@pytest.mark.parametrize(("options", "good"), [({}, True), ({"db_constraint": True}, False)])
 @isolate_apps("tests.composite_owners")
 def test_foreign_keys_of_totals_of_several_columns(declare, options, good):
     totals = model(
@@ -526,21 +488,12 @@ def test_redis_is_asked_along_with_the_database():
         assert SECRET not in errors.getvalue()
 
 
-@pytest.mark.django_db(transaction=True)
-def test_redis_may_evict_what_is_not_flushed(settings):
-    with servers.redis("--maxmemory-policy", "allkeys-lru", "--maxmemory", "100mb") as server:
-        settings.CACHES = {"default": cache(server.url)}
-        assert "maxmemory-policy is allkeys-lru" in deployed()["E009"]
-
-
 @pytest.mark.parametrize(
     ("changed", "ids"),
     [
-        ({}, []),
         ({"maxmemory_policy": "allkeys-random", "maxmemory": "0"}, []),
         ({"maxmemory_policy": "allkeys-random", "maxmemory": "9"}, ["E009"]),
         ({"maxmemory_policy": "volatile-lru"}, []),
-        ({"run_id": ""}, ["W005"]),
         ({"master_replid": ""}, ["W005"]),
     ],
 )
@@ -549,45 +502,35 @@ def test_what_redis_says_of_itself(changed, ids):
     assert [message.id.partition(".")[2] for message in check_server(info)] == ids
 
 
-def by_text(collation):
-    """A source and totals whose owner has a text as its primary key, and the model of the owner."""
-    Owner = model("Owner", id=models.CharField(max_length=9, primary_key=True, db_collation=collation))
-    key = models.OneToOneField(Owner, primary_key=True, related_name="+", **NO_CASCADE)
-    return "user", [Owner, model("Row", user=to(Owner)), model("Total", BaseCount, user=key, number=NUMBER.clone())]
-
-
-def by_texts(collation):
-    """A source and totals whose owner is a number and a text."""
-    columns = {"user": models.IntegerField(), "kind": models.CharField(max_length=9, db_collation=collation)}
-    same = {name: field.clone() for name, field in columns.items()}
-    totals = model("Total", BaseCount, pk=models.CompositePrimaryKey("user", "kind"), number=NUMBER.clone(), **same)
-    return ("user", "kind"), [model("Row", **columns), totals]
+@pytest.fixture
+def loose():
+    """A collation that takes some texts for equal."""
+    if connection.vendor != "postgresql":
+        yield {"mysql": "utf8mb4_general_ci", "sqlite": "nocase"}[connection.vendor]
+        return
+    with connection.cursor() as cursor:
+        try:
+            cursor.execute("CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+        except NotSupportedError:
+            pytest.skip("A PostgreSQL that was built without ICU tells all texts apart.")
+        yield "loose"
+        cursor.execute("DROP COLLATION loose")
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("make", [by_text, by_texts])
-def test_texts_that_the_database_takes_for_equal(declare, make):
-    with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            made = "CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
-            try:
-                cursor.execute(made)
-            except NotSupportedError:
-                pytest.skip("A PostgreSQL that was built without ICU tells all texts apart.")
-    loose = {"postgresql": "loose", "mysql": "utf8mb4_general_ci", "sqlite": "nocase"}[connection.vendor]
+def test_texts_that_the_database_takes_for_equal(declare, loose):
     for collation, ids in ((loose, {"W006"}), (EXACT, set())):
         with isolate_apps("tests.tasks"):
-            owner, tables = make(collation)
+            Owner = model("Owner", id=models.CharField(max_length=9, primary_key=True, db_collation=collation))
+            key = models.OneToOneField(Owner, primary_key=True, related_name="+", **NO_CASCADE)
+            Row, Total = model("Row", user=to(Owner)), model("Total", BaseCount, user=key, number=NUMBER.clone())
         with connection.schema_editor() as editor:
-            for each in tables:
+            for each in (Owner, Row, Total):
                 editor.create_model(each)
         try:
-            assert declare(tables[-2], owner, totals=tables[-1], field="number") == {}
+            assert declare(Row, totals=Total, field="number") == {}
             assert deployed().keys() & {"W006"} == ids
         finally:
             with connection.schema_editor() as editor:
-                for each in reversed(tables):
+                for each in (Total, Row, Owner):
                     editor.delete_model(each)
-    with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            cursor.execute("DROP COLLATION loose")

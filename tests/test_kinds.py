@@ -1,22 +1,17 @@
 """Unread notifications by kind."""
 
-import random
 from typing import Any
 
 import pytest
 from django.core.management import call_command
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
-from django.utils import timezone
 
 from notifications_counter.counters import all_counters, unread, unread_by_kind  # noqa: F401 - skipif() reads it
-from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification, UserKindNotificationsCount
 from notifications_counter.models.fields import ExactCharField
 from tests.composite_owners.support import TEXTS, assert_stored
-from tests.composite_owners.test_histories import play, some
-from tests.support import assert_exact
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.keys]
 
@@ -27,13 +22,6 @@ def send(user: Any, kind: str, number: int = 1) -> list[Notification]:
 
 def by_kind(user: Any) -> dict[str, int]:
     return unread_by_kind.breakdown(user)
-
-
-# ---------------------------------------------------------------------------------------------------------- setting
-def test_it_is_switched_off_at_first(alice):
-    assert unread_by_kind not in all_counters()
-    with pytest.raises(ConfigurationError, match="'unread_by_kind' is switched off. Add its name to .*'COUNTERS'"):
-        by_kind(alice)
 
 
 # ---------------------------------------------------------------------------------------------------------- changes
@@ -88,46 +76,7 @@ def test_a_kind_is_marked_as_read_by_one_statement(alice):
     assert_stored(unread_by_kind)
 
 
-@pytest.mark.usefixtures("with_kinds")
-def test_any_history(make_user):
-    users = [make_user() for _ in range(2)]
-
-    def one() -> Notification:
-        read_at = random.choice([None, None, timezone.now()])
-        return Notification(user=random.choice(users), kind=random.choice(TEXTS), title="x", read_at=read_at)
-
-    def theirs() -> Any:
-        mine = Notification.objects.for_user(random.choice(users))
-        return mine.filter(kind=random.choice(TEXTS)) if random.random() < 0.5 else mine
-
-    play(
-        [
-            lambda: one().save(),
-            lambda: Notification.objects.bulk_create(one() for _ in range(20)),
-            lambda: theirs().mark_as_seen(),
-            lambda: theirs().mark_as_read(),
-            lambda: some(Notification).mark_as_read(),
-            lambda: some(Notification).mark_as_unread(),
-            lambda: some(Notification).update(kind=random.choice(TEXTS)),
-            lambda: theirs().update(kind=random.choice(TEXTS), read_at=None),
-            lambda: some(Notification).update(user=random.choice(users)),
-            lambda: some(Notification).delete(),
-        ],
-        unread_by_kind,
-    )
-    assert_exact(*users, in_doubt=None)
-
-
 # ---------------------------------------------------------------------------------------------------------- recounts
-@pytest.mark.usefixtures("with_kinds")
-def test_it_is_recovered(alice, bob):
-    send(alice, "sale", 2)
-    send(bob, "news")
-    unread_by_kind.flush()
-    send(alice, "news")
-    unread_by_kind.invalidate()
-    assert by_kind(alice) == {"sale": 2, "news": 1}
-    assert_stored(unread_by_kind)
 
 
 def test_a_field_of_exact_texts_is_the_same_in_migrations():

@@ -11,7 +11,7 @@ from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 from tests.composite_owners.counters import points, unread_by_app
 from tests.composite_owners.models import CourseNotification, Vote
-from tests.support import notify
+from tests.support import notify, redis_out_of_reach
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -44,20 +44,13 @@ def test_ranked_by_the_last_flush_and_sorted_by_current_counts(users, make_user)
     assert unread.top(3) == [(new.pk, 9), (users[3].pk, 6), (users[4].pk, 5)]
 
 
-def test_in_a_transaction(users):
-    with transaction.atomic():
+def test_in_a_transaction_and_without_redis(users):
+    with redis_out_of_reach(), transaction.atomic():
         Notification.objects.bulk_create(Notification(user=users[3], title="x") for _ in range(9))
         assert unread.top(2) == [(users[3].pk, 13), (users[4].pk, 5)]
-        transaction.set_rollback(True)
-    assert unread.top(2) == [(users[4].pk, 5), (users[3].pk, 4)]
 
 
-def test_without_redis(users, unreachable_redis):
-    assert unread.top(1) == [(users[4].pk, 5)]
-
-
-def test_of_several_columns(users):
-    alice, bob = users[:2]
+def test_of_several_columns(alice, bob):
     for user, name, number in ((alice, "a", 1), (alice, "b", 2), (bob, "a", 3)):
         CourseNotification.objects.bulk_create(CourseNotification(user=user, app_name=name) for _ in range(number))
     unread_by_app.flush()
@@ -65,20 +58,16 @@ def test_of_several_columns(users):
     assert unread_by_app.top(2, within=alice) == [((alice.pk, "b"), 2), ((alice.pk, "a"), 1)]
 
 
-def test_sums(users):
+def test_sums():
     Vote.objects.bulk_create(Vote(shop=1, item=1, stars=stars, points=stars - 3) for stars in (2, 3, 4))
     points.flush()
     assert points.top(9, within=(1, 1)) == [((1, 1, 4), 4), ((1, 1, 2), -2)]
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("number", [0, -1, True, 1.5, "3", None])
-def test_what_is_no_number(number):
-    with pytest.raises(ValueError, match="Pass the number of owners, not"):
-        unread.top(number)
-
-
-@pytest.mark.once
-def test_within_is_for_owners_of_several_columns(users):
+def test_bad_arguments(alice):
+    for number in (0, True, 1.5, "3", None):
+        with pytest.raises(ValueError, match="Pass the number of owners, not"):
+            unread.top(number)
     with pytest.raises(ValueError, match="Owners of counter 'unread' have one column"):
-        unread.top(3, users[0])
+        unread.top(3, alice)

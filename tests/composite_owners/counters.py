@@ -29,15 +29,6 @@ unread_by_app = Counter(
     field="unread_count",
 )
 
-conversations = Counter(
-    "conversations",
-    source="composite_owners.Delivery",
-    owner=("user", "conversation"),
-    condition=Q(read=False),
-    totals="composite_owners.ConversationCount",
-    field="unread_count",
-)
-
 votes = Counter(
     "votes",
     source="composite_owners.Vote",
@@ -57,4 +48,4 @@ points = Counter(
     field="points",
 )
 
-COUNTERS = (alerts, unseen_by_app, unread_by_app, conversations, votes, points)
+COUNTERS = (alerts, unseen_by_app, unread_by_app, votes, points)

@@ -1,9 +1,9 @@
-"""Three sites that count for several columns: PostHog's organizations, Open edX's apps, and a chat."""
+"""Sites that count for several columns, such as PostHog's organizations and Open edX's apps."""
 
 import uuid
 
 from django.conf import settings
-from django.db import connection, models, transaction
+from django.db import connection, models
 
 from notifications_counter.models import BaseCount
 
@@ -69,60 +69,6 @@ class AppCount(BaseCount):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["user", "app_name"], name="one_count_an_app")]
-
-
-# ------------------------------------------------------------------- for each conversation
-class Conversation(models.Model):
-    owner_keys = models.ManyToManyField(settings.AUTH_USER_MODEL, through="ReadMarker", related_name="+")
-
-    def send(self, sender):
-        """Write a message, and note for each of the others that it is unread."""
-        with transaction.atomic():
-            message = Message.objects.create(conversation=self, sender=sender)
-            others = ReadMarker.objects.filter(conversation=self).exclude(user=sender)
-            Delivery.objects.bulk_create(
-                Delivery(user_id=marker.user_id, conversation=self, message=message) for marker in others
-            )
-        return message
-
-    def read(self, user, message):
-        """Move a user's marker to this message."""
-        with transaction.atomic():
-            ReadMarker.objects.filter(conversation=self, user=user, last_read__lt=message.pk).update(
-                last_read=message.pk
-            )
-            unread = Delivery.objects.filter(user=user, conversation=self, read=False)
-            unread.filter(message_id__lte=message.pk).update(read=True)
-
-
-class ReadMarker(models.Model):
-    conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE)
-    user = reference()
-    last_read = models.BigIntegerField(default=0)
-
-
-class Message(models.Model):
-    conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE, related_name="messages")
-    sender = reference()
-
-
-class Delivery(models.Model):
-    """What a message is for one of those that it is sent to."""
-
-    user = reference()
-    conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE, related_name="+")
-    message = models.ForeignKey(Message, on_delete=models.CASCADE, related_name="+")
-    read = models.BooleanField(default=False)
-
-    class Meta:
-        indexes = [models.Index(fields=["user", "conversation", "read"])]
-
-
-class ConversationCount(BaseCount):
-    pk = models.CompositePrimaryKey("user", "conversation")
-    user = key()
-    conversation = key(Conversation)
-    unread_count = models.IntegerField(default=0)
 
 
 # ---------------------------------------------------------------------------- three columns

@@ -17,7 +17,7 @@ from notifications_counter.counters import unread
 from notifications_counter.databases import identity
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import DatabaseId, Notification, RecountRequest
-from tests.support import assert_exact, assert_heals, assert_reads, buffer, fork, notify, redis_out_of_reach, rows
+from tests.support import assert_exact, assert_heals, assert_reads, buffer, fork, notify, rows
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -95,14 +95,6 @@ def test_no_row_is_made_in_a_transaction(alice: Any) -> None:
         assert not DatabaseId.objects.exists()
     assert unread.count(alice) == 0
     assert DatabaseId.objects.count() == 1
-
-
-def test_redis_out_of_reach_at_the_first_use(alice: Any) -> None:
-    identity._known.clear()
-    with redis_out_of_reach():
-        Notification.objects.create(user=alice, title="new")
-        assert unread.count(alice) == 1
-    assert_heals(alice)
 
 
 @contextmanager

@@ -8,6 +8,13 @@ from django.db import models
 from notifications_counter.models import BaseCount, Notification
 
 
+def key(model):
+    """The primary key of totals of this model, which may outlive it."""
+    return models.OneToOneField(
+        model, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
+    )
+
+
 class Project(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
 
@@ -33,9 +40,7 @@ class RecurringTask(Task):
 
 
 class ProjectTaskCount(BaseCount):
-    project = models.OneToOneField(
-        Project, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
-    )
+    project = key(Project)
     open_count = models.IntegerField(default=0)
 
 
@@ -49,16 +54,12 @@ class Transfer(models.Model):
 
 
 class SenderCount(BaseCount):
-    sender = models.OneToOneField(
-        Project, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
-    )
+    sender = key(Project)
     sent_count = models.IntegerField(default=0)
 
 
 class ReceiverCount(BaseCount):
-    receiver = models.OneToOneField(
-        Project, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
-    )
+    receiver = key(Project)
     received_count = models.IntegerField(default=0)
 
 
@@ -72,9 +73,7 @@ class Lot(models.Model):
 
 
 class ProjectLotCount(BaseCount):
-    project = models.OneToOneField(
-        Project, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
-    )
+    project = key(Project)
     free_count = models.IntegerField(default=0)
 
 
@@ -89,9 +88,7 @@ class Issue(models.Model):
 class ProjectIssueCount(BaseCount):
     """Not all of it is about counts."""
 
-    project = models.OneToOneField(
-        Project, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
-    )
+    project = key(Project)
     open_count = models.IntegerField(default=0)
     urgent_count = models.IntegerField(default=0)
     note = models.CharField(max_length=20, default="100% new")
@@ -115,9 +112,7 @@ class Post(models.Model):
 
 
 class TopicPostCount(BaseCount):
-    topic = models.OneToOneField(
-        Topic, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
-    )
+    topic = key(Topic)
     visible_count = models.IntegerField(default=0)
 
 

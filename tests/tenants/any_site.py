@@ -8,11 +8,11 @@ from django.core.management import call_command
 from django.db import connections
 
 from notifications_counter import events, tasks
-from notifications_counter.counters import all_counters, unread
+from notifications_counter.counters import all_counters
 from notifications_counter.events import EventLog
 from notifications_counter.timeseries import TimeSeries, get_counter, update_counter
 from notifications_counter.upkeep.history import history
-from tests.support import entries, status_of
+from tests.support import entries
 
 from .common import HAS_SCHEMAS, NAMES, at, change, check, notify, tenants, users  # noqa: F401
 from .streams import each_hears_its_own, listen, short_waits
@@ -23,10 +23,9 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_random_histories(seed: int) -> None:
-    chance = random.Random(seed)
-    for step in range(60):
+def test_random_histories() -> None:
+    chance = random.Random()
+    for step in range(90):
         with at(chance.choice(NAMES)):
             change(chance)
         if step % 15 == 10:
@@ -55,22 +54,8 @@ def test_commands_go_through_all_tenants_or_one(capsys: Any) -> None:
     assert all(f"unread ({name}): compared 1 owner, 0 wrong" in out for name in NAMES)
 
 
-def test_a_report_shows_all_from_outside_and_one_inside() -> None:
-    call_command("flush_counters", verbosity=0)
-    for number, name in enumerate(NAMES):
-        with at(name):
-            notify(number)
-
-    outside = status_of(unread).counters.values()
-    waiting = {report.schema or report.database: report.waiting for report in outside}
-    assert waiting == dict(zip(NAMES, (0, 1, 1), strict=True))
-    with at("blue"):
-        assert [report.schema or report.database for report in status_of(unread).counters.values()] == ["blue"]
-
-
 def test_logs_belong_to_a_tenant() -> None:
     shared_log, shared_series = EventLog("audit", shared=True), TimeSeries(name="all", shared=True)
-    recounts = {}
     with entries(RECORD_ACTIVITY=True):
         call_command("flush_counters", verbosity=0)
         for number, name in enumerate(NAMES, 1):
@@ -80,15 +65,10 @@ def test_logs_belong_to_a_tenant() -> None:
                 shared_log.record_event({"type": "login", "tenant": name})
                 for series in (update_counter, shared_series.update_counter):
                     series("hits", number)
-                recounts[name] = history.count_type("recount") + number
-                for _ in range(number):
-                    unread.recount(users())
     for number, name in enumerate(NAMES, 1):
         with at(name):
             assert history.count_type("walked") == len(all_counters())
-            assert history.count_type("recount") == recounts[name]
             assert [event["tenant"] for event in events.latest()] == [name] * number
-            assert events.count_types() == {"login": number}
             for series in ("hits", "unread:added"):
                 assert sum(count for _, count in get_counter(series, 86400)) == number
     assert [event["tenant"] for event in shared_log.oldest()] == [*NAMES]
@@ -96,12 +76,10 @@ def test_logs_belong_to_a_tenant() -> None:
 
 
 def test_old_slices_of_all_tenants_are_cleaned() -> None:
-    for clean in (tasks.clean, lambda: call_command("clean_counters", verbosity=0)):
-        for name in NAMES:
-            with at(name):
-                update_counter("hits", now=1_700_000_000)
-        assert clean() in (3 * 7, None)
-    assert tasks.clean() == 0
+    for name in NAMES:
+        with at(name):
+            update_counter("hits", now=1_700_000_000)
+    assert tasks.clean() == 3 * 7
 
 
 def test_streams_tell_of_their_own_tenant(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,15 +24,10 @@ def _server_of() -> Iterator[Callable[[str], servers.Server]]:
         yield server_of
 
 
-@pytest.fixture(autouse=True, params=["redis", "valkey"])
+@pytest.fixture(params=["redis", "valkey"])
 def server(request: pytest.FixtureRequest, _server_of: Callable[[str], servers.Server]) -> Iterator[servers.Server]:
-    """Every test runs on a server of each kind: the one cannot expire fields of a hash, the other can."""
+    """A server of each kind: the one cannot expire fields of a hash, the other can."""
     server = _server_of(request.param)
     cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": server.url}
     with override_settings(CACHES={"default": cache}):
         yield server
-
-
-@pytest.fixture
-def child_environment(child_environment: dict[str, str], server: servers.Server) -> dict[str, str]:
-    return child_environment | {"TEST_REDIS_URL": server.url}
