@@ -30,7 +30,7 @@ NOT_SET = object()
 TOKEN = "a" * 32
 # Nothing is shrunk: the requests are short, and a run has to end soon.
 FEW = examples(
-    max_examples=20, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+    max_examples=10, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
 )
 
 
