@@ -65,15 +65,10 @@ def kinds(max_age: float = 300) -> list[str]:
 
 
 # ------------------------------------------------------------------------------------------------------------- report
-def test_nothing_is_wrong_with_a_counter_at_rest(healed):
-    status = status_of(unread, max_age=0)
-    assert status.problems == ()
-    (counter,) = status.counters.values()
-    assert (counter.error, counter.waiting, counter.age, counter.in_flight, counter.recovery) == ("", 0, 0, 0, "")
-
-
 def test_a_counter_that_is_switched_on_is_watched_and_none_that_is_not(few_healed, alice):
-    assert list(read_status().counters) == [counter.name for counter in all_counters()]
+    status = read_status(max_age=0)
+    assert list(status.counters) == [counter.name for counter in all_counters()]
+    assert status.problems == ()
     with entries(COUNTERS=["unread", "unseen"]):
         (problem,) = read_status().problems
         assert (problem.counter, problem.kind) == ("unseen", "recovering")
@@ -231,12 +226,6 @@ def test_check_writes_json(few_healed):
     assert f"unread: {problem['text']}" == error
 
 
-def test_check_writes_json_when_redis_is_out_of_reach(unreachable_redis):
-    seen = json.loads(check("--json")[0])
-    assert (seen["ok"], {problem["kind"] for problem in seen["problems"]}) == (False, {"unreachable"})
-    assert [problem["counter"] for problem in seen["problems"]] == [counter.name for counter in all_counters()]
-
-
 def test_check_writes_json_when_the_database_is_out_of_reach(child_environment):
     nowhere = {"TEST_DATABASE_NAME": "/missing/nowhere", "TEST_DATABASE_PORT": str(servers.free_port())}
     environment = {**child_environment, **nowhere}
@@ -293,15 +282,6 @@ def test_what_is_wrong_with_a_counter_is_a_warning(few_healed, health):
     assert second == "OK"
 
 
-def test_no_redis_is_unavailable_and_no_secret_is_told(unreachable_redis, health, caplog):
-    status, answers = health()
-    assert status == 500
-    [told] = {text for _, text in answers}
-    assert told.endswith(": Redis or the database is unreachable.")
-    assert "127.0.0.1" not in told
-    assert "127.0.0.1" in caplog.text
-
-
 # ------------------------------------------------------------------------------------------------------------ metrics
 @pytest.fixture
 def scrape():
@@ -347,8 +327,18 @@ def test_metrics_show_the_state_of_each_counter(few_healed, alice, scrape):
     assert seen["redis_trouble"] == {(): 0}
 
 
-def test_metrics_without_redis_say_so(unreachable_redis, scrape):
-    assert scrape() == {"up": {(counter.name, "default", ""): 0 for counter in all_counters()}}
+def test_no_redis_is_unavailable_and_no_secret_is_told(unreachable_redis, health, scrape, caplog):
+    names = [counter.name for counter in all_counters()]
+    seen = json.loads(check("--json")[0])
+    assert (seen["ok"], [problem["counter"] for problem in seen["problems"]]) == (False, names)
+    assert {problem["kind"] for problem in seen["problems"]} == {"unreachable"}
+    status, answers = health()
+    assert status == 500
+    [told] = {text for _, text in answers}
+    assert told.endswith(": Redis or the database is unreachable.")
+    assert "127.0.0.1" not in told
+    assert "127.0.0.1" in caplog.text
+    assert scrape() == {"up": {(name, "default", ""): 0 for name in names}}
 
 
 def test_metrics_come_as_openmetrics_too_and_need_no_login(few_healed):
