@@ -24,6 +24,7 @@ OF_PACKAGES = {  # which have tests of their own
     "from-notifications-hq.md",
     "lists.md",
     "live-updates.md",
+    "rest-frameworks.md",
     "in-production.md",
     "tenants.md",
 }
