@@ -3,43 +3,24 @@
 from uuid import uuid4
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection
 from django.db.models import Q
 
-from notifications_counter.counters import Counter, all_counters, unread
+from notifications_counter.counters import Counter, all_counters
 from notifications_counter.exceptions import ConfigurationError
-from notifications_counter.models import Notification
-from tests.support import assert_exact, assert_reads, make_counter, savepoint_create, unheard
-from tests.tasks.counters import open_tasks, open_transfers, sent_transfers, visible_posts
+from tests.support import assert_exact, make_counter
+from tests.tasks.counters import open_transfers, sent_transfers, visible_posts
 from tests.tasks.models import Post, Project, Task, Topic, Transfer
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 
 
 @pytest.fixture(autouse=True)
-def few_healed() -> None:
-    for counter in all_counters():
-        counter.heal()
+def these_healed() -> None:
+    sent_transfers.heal()
+    open_transfers.heal()
 
 
-def test_a_transaction_of_several_counters(house, make_user):
-    user = make_user()
-    topic = Topic.objects.create(id="topic")
-    with transaction.atomic():
-        Notification.objects.create(user=user, title="x")
-        Task.objects.create(project=house, title="x")
-        topic.posts.create()
-        savepoint = savepoint_create()
-        Task.objects.create(project=house, title="x")
-        Notification.objects.create(user=user, title="x")
-        transaction.savepoint_rollback(savepoint)
-        assert (unread.count(user), open_tasks.count(house), visible_posts.count(topic)) == (1, 1, 1)
-    assert (unread.count(user), open_tasks.count(house), visible_posts.count(topic)) == (1, 1, 1)
-    for owner, counter in ((user, unread), (house, open_tasks), (topic, visible_posts)):
-        assert_exact(owner, counter=counter, in_doubt=None)
-
-
-# ------------------------------------------------------------------------------- two counters of one model, no cascade
 def check_transfers(*projects: Project) -> None:
     assert_exact(*projects, counter=sent_transfers, in_doubt=None)
     assert_exact(*projects, counter=open_transfers, in_doubt=None)
@@ -83,24 +64,6 @@ def test_deletion_in_one_statement(house, garden, django_assert_max_num_queries)
     check_transfers(house, garden)
 
 
-# ------------------------------------------------------------------------------------------------- owners by text
-TOPICS = ["plain", "with spaces ", "with:colons::", "{braces}", "主题 – 中文", "'quotes\" and \\", "%s %%", "1", "007"]
-
-
-def test_owners_by_text():
-    topics = [Topic.objects.create(id=name) for name in TOPICS]
-    for number, topic in enumerate(topics):
-        for _ in range(number):
-            Post.objects.create(topic=topic)
-    right = {name: number for number, name in enumerate(TOPICS)}
-    assert visible_posts.counts(TOPICS) == right
-    assert_exact(*topics, counter=visible_posts)
-    with transaction.atomic():
-        Post.objects.filter(topic__in=TOPICS).delete()
-    assert visible_posts.counts(topics) == dict.fromkeys(TOPICS, 0)
-    assert_exact(*topics, counter=visible_posts)
-
-
 @pytest.mark.skipif(connection.vendor != "mysql", reason="Elsewhere a database has one character set.")
 def test_owners_by_text_in_a_database_of_another_character_set():
     topic = Topic.objects.create(id="😀é字")
@@ -114,21 +77,6 @@ def test_owners_by_text_in_a_database_of_another_character_set():
         finally:
             cursor.execute(f"ALTER DATABASE {name} CHARACTER SET utf8mb4")
     assert_exact(topic, counter=visible_posts)
-
-
-# -------------------------------------------------------------------------------------------------------- recounts
-def test_first_install_of_every_counter(make_user):
-    """Pages by key, in the order of the database, whatever the keys."""
-    for name in TOPICS:
-        unheard(Topic.objects.create, id=name)
-    unheard(Post.objects.bulk_create, (Post(topic_id=name) for name in TOPICS))
-    projects = Project.objects.bulk_create(Project() for _ in range(30))
-    unheard(Task.objects.bulk_create, (Task(project=project, title="x") for project in projects))
-    assert visible_posts.recount().wrong == len(TOPICS)
-    assert open_tasks.recount().wrong == 30
-    assert_exact(*TOPICS, counter=visible_posts, in_doubt=len(TOPICS))
-    assert_exact(*projects, counter=open_tasks, in_doubt=30)
-    assert_reads(*projects, counter=sent_transfers)
 
 
 # --------------------------------------------------------------------------------------------------------------- names

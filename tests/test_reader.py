@@ -27,7 +27,6 @@ from tests.support import (
     OtherConnection,
     assert_exact,
     assert_heals,
-    assert_reads,
     begin_now,
     buffer,
     entries,
@@ -303,24 +302,6 @@ def test_requests_go_with_what_is_rolled_back(alice, bob):
         objects.create(user=alice, title="x")
         objects.create(user=bob, title="x")
     assert set(RecountRequest.objects.values_list("owner", flat=True)) == {str(alice.pk), str(bob.pk)}
-    assert_heals(alice, bob)
-
-
-def test_redis_goes_and_comes_back_inside_a_transaction(alice, bob):
-    """Some began in Redis, some could not."""
-    with transaction.atomic():
-        objects.create(user=alice, title="x")
-        begin_now()
-        with redis_out_of_reach():
-            objects.create(user=bob, title="x")
-            objects.create(user=alice, title="y")
-            begin_now()
-        objects.create(user=bob, title="y")
-    assert (unread.count(alice), unread.count(bob)) == (2, 2)
-    assert_exact(alice, bob, in_doubt=None)
-    with redis_out_of_reach(), transaction.atomic():
-        objects.create(user=alice, title="z")
-    assert_reads(bob)
     assert_heals(alice, bob)
 
 

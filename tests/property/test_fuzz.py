@@ -13,7 +13,7 @@ from tests.support import assert_reads, notify, rows
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-FEW = settings(max_examples=30, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=20, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 texts = st.text() | st.sampled_from(["\0", "\ud800", "' OR 1=1 --", "{nc:unread:0}", "*", "\r\nFLUSHALL"])
 scalars = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | texts

@@ -340,7 +340,7 @@ TRANSACTIONS = ["begin", "savepoint", "commit", "roll back"]
 ALL = (*COUNTERS, free_lots)
 
 
-FIRST, LAST = map(int, os.environ.get("FUZZ", "0-8").split("-"))
+FIRST, LAST = map(int, os.environ.get("FUZZ", "0-12").split("-"))
 SEEDS = [pytest.param(seed, marks=pytest.mark.slow if seed else ()) for seed in range(FIRST, LAST)]
 
 
@@ -348,7 +348,7 @@ SEEDS = [pytest.param(seed, marks=pytest.mark.slow if seed else ()) for seed in 
 def test_any_statements(seed):
     """FUZZ="1000-1100" runs other histories."""
     rng = random.Random(seed)
-    steps = [rng.choice(rng.choice([*[OPERATIONS] * 4, *[TRANSACTIONS] * 2, EVENTS])) for _ in range(100)]
+    steps = [rng.choice(rng.choice([*[OPERATIONS] * 4, *[TRANSACTIONS] * 2, EVENTS])) for _ in range(60)]
     with entries(HEAL_AFTER=0), OtherConnection() as other:
         run(World(rng, other), [bulk_create, bulk_create, *steps])
 

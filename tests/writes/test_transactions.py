@@ -46,22 +46,6 @@ def add(user: Any, number: int = 1) -> None:
 
 
 # --------------------------------------------------------------------------------------------------- transactions
-def test_rollback(alice, bob):
-    one, *_ = notify(alice)
-    key = alice.pk
-    with suppress(Undone), transaction.atomic():
-        add(alice)
-        one.user = bob
-        one.save()
-        objects.for_user(alice).mark_as_read()
-        objects.all().delete()
-        alice.delete()
-        raise Undone
-    assert unread.counts([key, bob]) == {key: 3, bob.pk: 0}
-    assert unread.recount([key, bob], dry_run=True).wrong == 0
-    assert_exact(key, bob)
-
-
 def test_whoever_has_changed_begins_before_a_statement_that_may_commit(alice):
     with transaction.atomic():
         add(alice)
