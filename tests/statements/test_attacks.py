@@ -25,6 +25,7 @@ from tests.support import (
     OtherConnection,
     assert_exact,
     assert_heals,
+    assert_reads,
     begin_now,
     make_counter,
     notify,
@@ -167,9 +168,11 @@ def test_rows_drawn_by_lot(write):
     projects = [Project.objects.create() for _ in range(12)]
     with counted("lots", Q(sold=False), sold=models.BooleanField(default=False)) as (model, counter):
         model.objects.bulk_create(model(project=project) for project in projects)
+        assert_reads(*projects, counter=counter)
         drawn = model.objects.filter(pk__in=model.objects.order_by("?").values("pk")[:6])
         assert (drawn.update(sold=True) if write == "update" else drawn.delete()[0]) == 6
         assert model.objects.filter(sold=False).count() == 6
+        assert_reads(*projects, counter=counter)
         if connection.vendor == "sqlite":  # rows that nobody has seen before it
             assert_heals(*projects, counter=counter)
         assert_exact(*projects, counter=counter, in_doubt=None)

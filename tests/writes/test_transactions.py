@@ -83,6 +83,7 @@ def test_a_failed_statement_that_nobody_minds(alice, fail):
 # ----------------------------------------------------------------------------------------------------- savepoints
 def test_savepoint_rolled_back(alice, bob):
     notify(alice)
+    assert_reads(alice, bob)
     with transaction.atomic():
         add(alice)
         with suppress(Undone), transaction.atomic():
@@ -100,6 +101,7 @@ def test_savepoint_rolled_back(alice, bob):
 def test_savepoints_in_sql(alice, kind):
     if kind != "text" and connection.vendor != "postgresql":
         pytest.skip("Only psycopg takes such SQL.")
+    assert_reads(alice)
     with transaction.atomic(), connection.cursor() as cursor:
         add(alice)
         for statement in ("SAVEPOINT name", "rollback  to savepoint name"):
