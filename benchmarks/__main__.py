@@ -22,7 +22,7 @@ from .bench import Report, Stage, machine, servers_for, table
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PLOTS = DOCS / "benchmarks"
-PAGE = DOCS / "benchmarks.md"
+FILLED = [DOCS / "benchmarks.md", DOCS / "comparison.md"]
 BLOCK = re.compile(r"(<!-- measured: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 EVERYWHERE = "databases"
 """The question that each stage answers."""
@@ -31,11 +31,12 @@ STAGES = [Stage("postgresql", answers_all=True), Stage("postgresql", "valkey"), 
 STAGES += [Stage("postgresql", latency=0.5)]
 
 MODULES = {
-    "reads": ["badge", "many", "clients", "hot_owner"],
-    "writes": ["create", "fan_out", "mark_all", "hot_user", "several", "databases"],
-    "core": ["core"],
-    "upkeep": ["recovery", "memory", "slow_redis"],
-    "extras": ["recipes", "count_types"],
+    "reads": ["badge", "many", "hot_owner"],
+    "writes": ["create", "fan_out", "databases"],
+    "saturation": ["saturation"],
+    "core": ["statements", "flusher"],
+    "upkeep": ["recovery", "to_run", "slow_redis"],
+    "extras": ["recipes"],
     "live": ["streams"],
 }
 QUESTIONS = {name.replace("_", "-"): (module, name) for module, names in MODULES.items() for name in names}
@@ -49,20 +50,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rounds and users, noisier figures")
     parser.add_argument("--only", default="", metavar="TEXT", help="only blocks whose name contains this")
-    parser.add_argument("--write", action="store_true", help="write the page and its plots; with --only, its blocks")
+    parser.add_argument("--write", action="store_true", help="write the pages and plots; with --only, its blocks")
     arguments = parser.parse_args()
     found = collect(arguments.quick, arguments.only)
     blocks = found.blocks
     if arguments.only:
         blocks = {name: text for name, text in blocks.items() if name not in COLLECTED}
         print(*(f"\n{name}\n\n{text}" for name, text in blocks.items()), sep="\n")
-    page = fill(PAGE.read_text(), blocks, bool(arguments.only))
+    texts = {path: fill(path.read_text(), blocks, bool(arguments.only)) for path in FILLED}
     if not arguments.only:
-        print(page)
-        shown = {name for _, name, _, _ in BLOCK.findall(page)}
+        shown = {name for _, name, _, _ in BLOCK.findall(texts[FILLED[0]])}
+        print(texts[FILLED[0]])
         print(*(f"\n{name}\n\n{text}" for name, text in blocks.items() if name not in shown), sep="\n")
     if arguments.write:
-        for path, text in [(PAGE, page), *((PLOTS / name, text) for name, text in found.files.items())]:
+        for path, text in (texts | {PLOTS / name: plot for name, plot in found.files.items()}).items():
             path.write_text(text)
     for line in found.failed:
         print(f"FAILED {line}", flush=True)

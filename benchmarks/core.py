@@ -9,32 +9,45 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
+from django.db.models import Count
+from django.test import override_settings
 from django.utils import timezone
 
 import notifications_counter
-from notifications_counter.counters import unread
+from notifications_counter.counters import unread, unread_by_kind, unseen
 from notifications_counter.models import Notification
 
-from .bench import LIMIT, OURS, Report, number, race, size, table, time
+from .bench import LIMIT, OURS, Report, number, race, say, size, table, time
 from .models import PlainNotification
 from .rivals import Ours, Rival, fill, quoted, sql
 
 Do, NOW = Callable[..., object], timezone.now()
 PACKAGE = str(Path(notifications_counter.__file__).parent)
+THREE = {**settings.NOTIFICATIONS_COUNTER, "COUNTERS": ("unseen", "unread_by_kind")}
 
 
-def core(report: Report, quick: bool) -> str:
-    lines = [*requests(5 if quick else 20), *flushes(quick), *walks(20_000 if quick else 200_000)]
-    return table(["", "all", "each", "÷ uncounted", "calls"], lines)
+def statements(report: Report, quick: bool) -> str:
+    found = requests(5 if quick else 15)
+    return table(["", "counted", "not counted", "÷"], ([name, *some] for name, _, *some, _ in found))
+
+
+def flusher(report: Report, quick: bool) -> str:
+    found = [*flushes(quick), *walks(20_000 if quick else 200_000)]
+    return table(["", "all", "each", "calls, each"], ([*line[:3], line[-1]] for line in found))
 
 
 def line(name: str, units: int, rounds: int, do: Do, plain: Do | None = None, prepare: Do = lambda: None) -> list[str]:
-    does = {"uncounted": plain, OURS: do} if plain else {OURS: do}
-    found = race(does, rounds=rounds, units=units, prepare=prepare, about=name)
+    """Return the name, the times of all units and of each, that of each if nothing is counted, the ratio, and the calls
+    of our functions."""
+    does = {"not counted": plain, OURS: do} if plain else {OURS: do}
+    found = race(does, rounds=rounds, units=units, prepare=prepare)
     prepare()
     calls, each = number(calls_of(do) / units), found.median()
-    return [name, time(each * units), time(each), found.ratio(OURS) if plain else "", calls]
+    beside = [time(found.median("not counted")), found.ratio(OURS)] if plain else ["", ""]
+    say(f"{name}: {time(each)}, {beside[1]} in {calls} calls")
+    return [name, time(each * units), time(each), *beside, calls]
 
 
 def calls_of(do: Do) -> int:
@@ -96,35 +109,44 @@ def requests(rounds: int) -> Iterator[list[str]]:
         renew()
         do(Notification)
 
-    count = lambda: [unread.count(user) for user in few]  # noqa: E731
-    rival = lambda: [PlainNotification.objects.filter(user_id=user, read_at=None).count() for user in few]  # noqa: E731
-    yield line("`count()`, cached", 100, rounds, count, rival)
-    yield line("`count()`, cold", 100, rounds, count, rival, forget)
-    yield line("`counts()`, cached", 1_000, rounds, partial(unread.counts, all_))
-    yield line("`counts()`, cold", 1_000, rounds, partial(unread.counts, all_), prepare=forget)
+    def badges(model: Any) -> object:
+        return [model.objects.filter(user_id=user, read_at=None).count() for user in few]
+
+    def badges_at_once(model: Any) -> object:
+        rows = model.objects.filter(user_id__in=all_, read_at=None)
+        return dict(rows.values_list("user_id").annotate(Count("pk")))
+
+    def mark_all(model: Any) -> object:
+        return [model.objects.filter(user_id=user, read_at=None).update(read_at=NOW) for user in few]
+
+    one, many = lambda: [unread.count(user) for user in few], partial(unread.counts, all_)
+    marks = lambda: [Notification.objects.for_user(user).mark_as_read() for user in few]  # noqa: E731
+    plain = lambda do: partial(do, PlainNotification)  # noqa: E731
+    for state, prepare in (("", lambda: None), (", not cached", forget)):
+        yield line(f"`count()`{state}", 100, rounds, one, plain(badges), prepare)
+        yield line(f"`counts()` of 1,000 owners{state}", 1, rounds, many, plain(badges_at_once), prepare)
     ways: dict[str, tuple[int, Do]] = {
         "`create()`": (100, create),
-        "`create()` of 100 in a transaction": (100, transaction.atomic(create)),
-        "`bulk_create()` for 1,000 owners": (1_000, create_all),
-        "`update()` of a row's title": (100, update(title="x")),
-        "`update()` of a row": (100, update(read_at=NOW)),
-        "`update()` of 1,000 owners": (1_000, lambda model: model.objects.filter(kind="new").update(read_at=NOW)),
-        "`save()` of an instance": (100, save()),
-        "`save(update_fields=…)` of an instance": (100, save("read_at")),
+        "`create()`, 100 in a transaction": (100, transaction.atomic(create)),
+        "`bulk_create()` for 1,000 owners": (1, create_all),
+        "`update()` of a title": (100, update(title="x")),
+        "`update()` of one row": (100, update(read_at=NOW)),
+        "`update()` of 1,000 owners": (1, lambda model: model.objects.filter(kind="new").update(read_at=NOW)),
+        "`save()`": (100, save()),
+        "`save(update_fields=…)`": (100, save("read_at")),
         "`delete()` of an instance": (100, each(lambda row: row.delete())),
-        "`delete()` of 1,000 owners": (1_000, lambda model: model.objects.filter(kind="new").delete()),
+        "`delete()` of 1,000 owners": (1, lambda model: model.objects.filter(kind="new").delete()),
     }
     for name, (units, do) in ways.items():
-        yield line(name, units, rounds, partial(do, Notification), partial(do, PlainNotification), renew)
-    for name in ("`update()` of 1,000 owners", "`delete()` of 1,000 owners"):
-        after = f"the first `counts()` after {name}"
-        yield line(after, 1_000, rounds, partial(unread.counts, all_), prepare=partial(changed, ways[name][1]))
-    one, them = Notification.objects.for_user(1), PlainNotification.objects
-    yield line("`for_user().mark_as_read()`", 1, rounds, one.mark_as_read, prepare=renew)
-    yield line("a SELECT from a table that nobody counts", 1, rounds, them.first)
-    yield line("an UPDATE of such a table", 1, rounds, partial(them.filter(user_id=1).update, title="x"))
-    yield line("`cursor.execute()`", 1, rounds, partial(sql, "SELECT 1"))
+        yield line(name, units, rounds, partial(do, Notification), plain(do), renew)
+        if "0 owners" in name:
+            yield line("… and the first `counts()` after it", 1, rounds, many, prepare=partial(changed, do))
+    yield line("`for_user().mark_as_read()`", 100, rounds, marks, plain(mark_all), renew)
     right(all_)
+    with override_settings(NOTIFICATIONS_COUNTER=THREE):
+        for counter in (unread, unseen, unread_by_kind):
+            assert not counter.heal(seconds=600).unfinished
+        yield line("`create()`, three counters", 100, rounds, partial(create, Notification), plain(create), renew)
 
 
 def flushes(quick: bool) -> Iterator[list[str]]:

@@ -9,8 +9,8 @@ from typing import Any
 from notifications_counter import events
 from notifications_counter.timeseries import update_counter
 
-from .bench import OURS, Report, matrix, race, size
-from .rivals import PART, empty, redis
+from .bench import OURS, Report, matrix, race
+from .rivals import empty, redis
 
 PRECISIONS = (1, 5, 60, 300, 3600, 18000, 86400)
 
@@ -49,16 +49,3 @@ def recipes(report: Report, quick: bool) -> str:
     many = partial(events.record_events, [event] * times)
     races["`record_events()` of 100, each"] = race({OURS: many}, rounds=5 if quick else 25, units=times)
     return matrix(races)
-
-
-def count_types(report: Report, quick: bool) -> str:
-    """Count by the sets of the types, and by reading every event."""
-    count = 20_000 if quick else 1_000_000
-    empty()
-    for first in range(0, count, PART):
-        events.record_events({"type": f"type{n % 10}", "timestamp": n} for n in range(first, first + PART))
-    assert events.count_types() == events.count_types(scan=True)
-    sets = lambda: [events.count_types() for _ in range(20)]  # noqa: E731
-    does: dict[str, Any] = {OURS: (sets, 20), "reading each event": (partial(events.count_types, scan=True), 1)}
-    found = race(does, rounds=3, about=f"count_types() of {size(count)}")
-    return matrix({count: found}, "events:", size)

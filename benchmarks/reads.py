@@ -1,4 +1,4 @@
-"""Measures the badge: by unread rows, of many users, by concurrent clients, and of a user who is written to."""
+"""Measures the badge: by unread rows, of many users, and of a user who is written to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statistics import mean
 from time import perf_counter, sleep
 from typing import Any
 
-from django.db import connection, connections
+from django.db import connections
 from django.db.models import Count
 
 from notifications_counter.counters import unread
@@ -18,8 +18,7 @@ from notifications_counter.models import Notification
 
 from . import plots
 from .bench import LIMIT, OURS, Report, matrix, number, p99, race, say, size, table, time, timed
-from .crew import at_once
-from .rivals import CounterRow, CountSql, CountStar, Ours, Rival, RowSql, agree, fill, quoted, readers, redis
+from .rivals import CountStar, Ours, Rival, agree, fill, readers, redis
 
 GET = f"{LIMIT}a bare `GET`"
 MGET = f"{LIMIT}`MGET` on a bare connection"  # our read without our code
@@ -77,39 +76,12 @@ def many(report: Report, quick: bool) -> str:
         counted = rows.model.objects.filter(user_id__in=them, read_at=None).values_list("user_id").annotate(Count("pk"))
         assert len(counted) == number
 
-    statement = (
-        f"SELECT user_id, COUNT(*) FROM {quoted(rows.model)} WHERE user_id = ANY(%s) AND read_at IS NULL GROUP BY 1"
-    )
-
-    def by_a_cursor() -> None:
-        with connection.cursor() as cursor:
-            cursor.execute(statement, (them,))
-            assert len(dict(cursor.fetchall())) == number
-
     does = {
         f"{OURS}, `counts()`": partial(unread.counts, them),
         "`COUNT(*)`, grouped": grouped,
-        "`COUNT(*)`, grouped, cursor": by_a_cursor,
         f"{LIMIT}a bare `MGET`": partial(redis.mget, keys_of(number)[1:]),
     }
     return matrix({"": race(does, rounds=8 if quick else 40, about="counts")})
-
-
-def clients(report: Report, quick: bool) -> str:
-    """Measure concurrent clients, each a process with its own connections."""
-    numbers = (1, 16) if quick else (1, 8, 32)
-    them = 200
-    rivals = fill(them, 50, [Ours(), CountStar(), CountSql(), CounterRow(), RowSql()])
-    agree(rivals, them)
-    keys = keys_of(them)
-    reads: dict[str, Callable[[int], object]] = {rival.name: rival.read for rival in rivals}
-    reads[GET] = lambda user: redis.get(keys[user])
-    work = {name: lambda worker, read=read: read(1 + (worker * 37) % them) for name, read in reads.items()}
-    races = {}
-    for each in numbers:
-        times, about = max(10, (200 if quick else 1_000) // each), f"badge, {each} clients"
-        races[each], _ = at_once(each, work, rounds=3 if quick else 5, calls=times, about=about)
-    return matrix(races, "p50, clients:")
 
 
 def hot_owner(report: Report, quick: bool) -> str:

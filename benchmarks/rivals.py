@@ -1,7 +1,7 @@
 """The alternatives to this app, each in its best form, with the same operations.
 
 ``fill`` creates users with unread rows. ``read`` returns the number in a badge. ``create`` creates one notification,
-and ``fan_out`` one for each of many users. ``mark_all`` marks all notifications of a user as read.
+and ``fan_out`` one for each of many users. ``mark`` marks one as read or as unread.
 """
 
 from __future__ import annotations
@@ -120,12 +120,9 @@ class Rival:
     def fan_out(self, users: Sequence[int]) -> None:
         self.model.objects.bulk_create([self.model(**self.fields(user)) for user in users])
 
-    def mark_all(self, user: int) -> int:
-        return self.model.objects.filter(user_id=user, read_at=None).update(read_at=timezone.now())
-
-    def unmark_all(self, user: int) -> None:
-        """Not timed."""
-        self.model.objects.filter(user_id=user).update(read_at=None)
+    def mark(self, user: int, row: int, is_read: bool) -> int:
+        changed = self.model.objects.filter(pk=row, read_at__isnull=is_read)
+        return changed.update(read_at=timezone.now() if is_read else None)
 
 
 class Ours(Rival):
@@ -145,8 +142,9 @@ class Ours(Rival):
     def read(self, user: int) -> int:
         return unread.count(user)
 
-    def mark_all(self, user: int) -> int:
-        return Notification.objects.for_user(user).mark_as_read()
+    def mark(self, user: int, row: int, is_read: bool) -> int:
+        rows = Notification.objects.for_user(user).filter(pk=row)
+        return rows.mark_as_read() if is_read else rows.mark_as_unread()
 
 
 def touch(users: int) -> None:
@@ -210,15 +208,12 @@ class CounterRow(Rival):
             super().fan_out(users)
             self.totals.objects.filter(pk__in=users).update(unread_count=F("unread_count") + 1)
 
-    def mark_all(self, user: int) -> int:
+    def mark(self, user: int, row: int, is_read: bool) -> int:
         with transaction.atomic():
-            changed = super().mark_all(user)
-            self.totals.objects.filter(pk=user).update(unread_count=F("unread_count") - changed)
+            changed = super().mark(user, row, is_read)
+            added = -changed if is_read else changed
+            self.totals.objects.filter(pk=user).update(unread_count=F("unread_count") + added)
         return changed
-
-    def unmark_all(self, user: int) -> None:
-        super().unmark_all(user)
-        self.totals.objects.filter(pk=user).update(unread_count=self.model.objects.filter(user_id=user).count())
 
 
 class RowSql(CounterRow):
@@ -327,16 +322,6 @@ class Recipe(Rival):
         for user in users:
             pipeline.zincrby(self.key, 1, str(user))
         pipeline.execute()
-
-    def mark_all(self, user: int) -> int:
-        changed = super().mark_all(user)
-        redis.zincrby(self.key, -changed, str(user))
-        return changed
-
-    def unmark_all(self, user: int) -> None:
-        super().unmark_all(user)
-        redis.zrem(self.key, str(user))
-        self.totals.objects.filter(pk=user).update(unread_count=self.model.objects.filter(user_id=user).count())
 
 
 def readers() -> list[Rival]:

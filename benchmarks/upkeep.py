@@ -21,7 +21,7 @@ from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from servers.relay import Relay
 
-from .bench import OURS, Report, both, running, say, size, table, time, timed
+from .bench import OURS, Report, both, number, running, say, size, table, time, timed
 from .rivals import CountStar, Ours, fill, redis, touch
 
 MEMORY = """
@@ -33,43 +33,51 @@ print(unread.flush().owners, re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/sta
 """Flushes in a process of its own, and prints the number of users and the peak memory in KiB."""
 
 
-def memory(report: Report, quick: bool) -> str:
-    """Measure the bytes of a user in Redis, and the time that it takes for a call, both by its INFO."""
-    number = 10_000 if quick else 100_000
+USERS = (1_000, 100_000, 1_000_000, 20_000_000)
 
-    def used(do: Callable[[], object]) -> float:
-        before: Any = redis.info("memory")
+
+def to_run(report: Report, quick: bool) -> str:
+    """Measure what many users cost, and what a call costs Redis, by its INFO."""
+    many = 10_000 if quick else 100_000
+
+    def used(do: Callable[[], object], about: str = "memory") -> float:
+        before: Any = redis.info(about)
         do()
-        after: Any = redis.info("memory")
-        return (after["used_memory"] - before["used_memory"]) / number
+        after: Any = redis.info(about)
+        names = ("used_memory",) if about == "memory" else ("used_cpu_user", "used_cpu_sys")
+        return sum(after[name] - before[name] for name in names)
 
-    (ours,) = fill(number, 0, [Ours()])
+    def calls(do: Callable[[int], object], times: int) -> float:
+        return used(lambda: [do(user) for user in range(1, times + 1)], "cpu") / times
+
+    (ours,) = fill(many, 1, [Ours()])
     unread.invalidate()
-    unread.heal(seconds=600)
-    waiting = used(partial(touch, number))
+    walking = timed(lambda: unread.heal(seconds=600)) / many
+    waiting = used(partial(touch, many)) / many
+    storing = timed(unread.flush) / many
+    cached = used(partial(unread.counts, range(1, many + 1))) / many
+    figures = {
+        f"Redis, everyone's count cached ({cached:.0f} bytes each)": (cached, memory),
+        f"Redis, if everyone also waits for a flush ({waiting:.0f} bytes, twice during it)": (2 * waiting, memory),
+        "flusher: storing everyone's count": (storing, time),
+        "flusher: comparing everyone with the rows": (walking, time),
+    }
+    lines = [[name, *(show(each * users) for users in USERS)] for name, (each, show) in figures.items()]
+    badge, create = calls(unread.count, 5_000), calls(ours.create, 1_000)
     unread.flush()
-    cached = used(partial(unread.counts, range(1, number + 1)))
-    zset = used(lambda: redis.zadd("bare", {str(user): 1 for user in range(1, number + 1)}))
-    texts = used(lambda: redis.mset({f"t:{user}": 50 for user in range(1, number + 1)}))
-    lines = [
-        ["memory of one who waits for a flush", waiting, "a member of a sorted set", zset],
-        ["memory of one whose total is cached", cached, "a `SET` under a short key", texts],
-    ]
-    cells = [[what, f"{mine:.0f} bytes", f"{name}: {bare:.0f} bytes"] for what, mine, name, bare in lines]
-    for name, do, times in (("a badge", unread.count, 5_000), ("a `create()`", ours.create, 1_000)):
-        before: Any = redis.info("cpu")
-        for user in range(1, times + 1):
-            do(user)
-        after: Any = redis.info("cpu")
-        seconds = sum(after[part] - before[part] for part in ("used_cpu_user", "used_cpu_sys"))
-        cells.append([f"time for {name}", time(seconds / times), ""])
-    unread.flush()
-    touch(number)
-    command = [sys.executable, "-c", MEMORY]
-    flushed, peak = map(int, subprocess.check_output(command, text=True, env=os.environ).split())
-    assert (flushed, unread.recount(dry_run=True).wrong) == (number, 0)
-    cells.append(["peak memory of the process that flushes them", f"{peak / 1024:.0f} MiB", ""])
-    return table([f"of {size(number)} users", OURS, "beside it"], cells)
+    touch(many)
+    flushed, peak = map(int, subprocess.check_output([sys.executable, "-c", MEMORY], text=True, env=os.environ).split())
+    assert (flushed, unread.recount(dry_run=True).wrong) == (many, 0)
+    about = (
+        f"A badge takes {time(badge)} of Redis's own time, a `create()` {time(create)}: at half load, one Redis serves"
+        f" {size(0.5 / badge)} badges or {size(0.5 / create)} creates a second. A flusher of {size(many)} users took"
+        f" {memory(peak * 1024)} of memory."
+    )
+    return table(["users with a count", *map(size, USERS)], lines) + f"\n\n{about}"
+
+
+def memory(used: float) -> str:
+    return f"{number(used / 1e6)} MB"
 
 
 def recovery(report: Report, quick: bool) -> str:

@@ -1,4 +1,4 @@
-"""Measures writes: of one row, for many users, of all rows of a user, of many writers at once, by counters."""
+"""Measures writes of one row and for many users, and the same questions on every stage."""
 
 from __future__ import annotations
 
@@ -6,15 +6,9 @@ from functools import partial
 from itertools import cycle
 from typing import Any
 
-from django.conf import settings
-from django.test import override_settings
-
 from notifications_counter.counters import unread
-from notifications_counter.models import Notification
 
-from . import models
 from .bench import LIMIT, OURS, Report, matrix, race, size
-from .crew import at_once
 from .reads import calls
 from .rivals import PART, CounterRow, CountSql, CountStar, Ours, Rival, agree, fill, redis, writers
 
@@ -54,55 +48,6 @@ def fan_out(report: Report, quick: bool) -> str:
         )
         agree(some, number)
     return matrix(races, "for each user, users:", size)
-
-
-def mark_all(report: Report, quick: bool) -> str:
-    """Mark all notifications of a user as read."""
-    each = 1_000 if quick else 10_000
-    some = fill(1, each, writers())
-
-    def again() -> None:
-        for rival in some:
-            if not rival.read(1):
-                rival.unmark_all(1)
-
-    does = {rival.name: partial(rival.mark_all, 1) for rival in some}
-    found = race(does, rounds=3 if quick else 6, prepare=again, about=f"mark {size(each)} as read")
-    agree(some, 1)
-    return matrix({each: found}, "unread rows:", size)
-
-
-def hot_user(report: Report, quick: bool) -> str:
-    """Write for one user with 16 concurrent writers."""
-    some = fill(1, 10, writers())
-    work = {rival.name: lambda worker, rival=rival: rival.create(1) for rival in some}
-    about = "16 writers, one user"
-    half, tail = at_once(16, work, rounds=3 if quick else 6, calls=10 if quick else 40, about=about)
-    agree(some, 1)
-    return matrix({"p50 of a writer": half, "p99 of a writer": tail})
-
-
-def several(report: Report, quick: bool) -> str:
-    """Create a row by the counters of its table."""
-    them, times = range(1, 101), 50 if quick else 100
-    fill(len(them), 0, [])
-
-    def one(model: Any, *counters: str) -> Any:
-        do = calls(lambda user: model.objects.create(user_id=user), cycle(them), times)
-
-        def run() -> None:
-            with override_settings(NOTIFICATIONS_COUNTER={**settings.NOTIFICATIONS_COUNTER, "COUNTERS": counters}):
-                do()
-
-        return run
-
-    does = {
-        "not counted": one(models.PlainNotification),
-        "1 counter": one(Notification),
-        "3 counters": one(Notification, "unseen", "unread_by_kind"),
-    }
-    found = race(does, rounds=8 if quick else 40, units=times, about="create(), by counters")
-    return matrix({"": found})
 
 
 def databases(report: Report, quick: bool) -> str:

@@ -15,7 +15,7 @@ from django.core.management import get_commands, load_command_class
 from django.core.management.base import BaseCommand
 from django.dispatch import Signal
 
-from benchmarks.__main__ import BLOCK, COLLECTED, PAGE, QUESTIONS
+from benchmarks.__main__ import BLOCK, COLLECTED, FILLED, QUESTIONS
 from notifications_counter import signals
 from notifications_counter.conf import ENTRIES
 from notifications_counter.counters import Counter
@@ -212,10 +212,16 @@ def test_every_metric_is_documented_and_has_an_alert() -> None:
 
 
 def test_every_figure_is_measured() -> None:
-    text = PAGE.read_text()
+    text = "".join(path.read_text() for path in FILLED)
     places = [name for _, name, _, _ in BLOCK.findall(text)]
     assert set(places) <= {*QUESTIONS, *COLLECTED}
     assert len(places) == len(set(places)) == text.count("<!-- measured: ")
+
+
+def test_other_pages_repeat_the_times() -> None:
+    times = re.findall(r"\d[\d.,]* [mµ]s", BLOCK.sub("", FILLED[1].read_text()) + page("../README.md"))
+    assert times
+    assert set(times) <= set(re.findall(r"\d[\d.,]* [mµ]s", FILLED[0].read_text()))
 
 
 # ------------------------------------------------------------------------------------------------------------ code
