@@ -132,8 +132,8 @@ class Buffer:
     def confirmation(self, intent: str, owners: Sequence[str], deltas: Sequence[Delta]) -> Call:
         """Return the call that removes an intent and adds the deltas of its owners. The reply is 0 if these keys were
         retired."""
-        exact = [None if delta is None or abs(delta) >= EXACT else delta for delta in deltas]
-        return self.script_call("confirm", self.fingerprint, intent, owners_as_json(owners), json.dumps(exact))
+        exact = ["null" if delta is None or abs(delta) >= EXACT else str(delta) for delta in deltas]
+        return self.script_call("confirm", self.fingerprint, intent, owners_as_json(owners), f"[{','.join(exact)}]")
 
     def confirm(self, intent: str, deltas: Mapping[str, Delta]) -> None:
         """Confirm an intent."""
