@@ -82,7 +82,7 @@ NOTIFICATIONS_COUNTER = {
     "COUNTERS": ["unread", "unread_by_kind"],
     "ICONS": {"": "demo/bell.svg"} | {kind: f"demo/{kind}.svg" for kind in ("comment", "order", "security")},
     "DEPLOY_SECONDS": 0,  # no other release runs
-    "VERIFY_SECONDS": 10,  # so that the dashboard soon shows a comparison
+    "WALK_SECONDS": 10,  # so that the dashboard soon shows a comparison
     "RECORD_ACTIVITY": True,  # for the charts of the dashboard
 }
 

@@ -86,7 +86,7 @@ class Options:
     HEAL_AFTER = Entry[float](60, _seconds, "a non-negative number of seconds")
     MAX_TRANSACTION_AGE = Entry[float](3600, partial(_seconds, least=60), "a number of seconds, at least 60")
     DEPLOY_SECONDS = Entry[float](300, _seconds, "a non-negative number of seconds")
-    VERIFY_SECONDS = Entry[float](86400, _seconds, "a non-negative number of seconds")
+    WALK_SECONDS = Entry[float](86400, _seconds, "a non-negative number of seconds")
     RETRY_AFTER = Entry[float](5, _seconds, "a non-negative number of seconds")
     RECORD_ACTIVITY = Entry(False, _bool, "True or False")
     ICONS = Entry[Mapping[str, str]]({}, _texts, "a dict of kinds and their icons: texts, or paths of static files")

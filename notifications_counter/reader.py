@@ -113,7 +113,7 @@ class Reader:
         if not _sees_what_others_see(connection):
             return self.rows(keys)
         token, owner_keys = uuid4().hex, {str(key): key for key in keys}
-        generation, leased = buffer.look(list(owner_keys), token)
+        generation, leased = buffer.lease(list(owner_keys), token)
         found = self.rows(keys)
         with suppress(BufferUnavailable):  # the counts are right all the same
             buffer.keep(generation, token, {owner_key: found[owner_keys[owner_key]] for owner_key in leased})

@@ -67,7 +67,7 @@ CACHES = {
 NOTIFICATIONS_COUNTER: dict[str, Any] = {
     "KEY_PREFIX": os.environ.get("TEST_KEY_PREFIX", f"nc-tests-{os.environ.get('PYTEST_XDIST_WORKER', '')}"),
     "DEPLOY_SECONDS": int(os.environ.get("TEST_DEPLOY_SECONDS", "0")),
-    "VERIFY_SECONDS": 0,  # tests of recounts break counts themselves
+    "WALK_SECONDS": 0,  # tests of recounts break counts themselves
 }
 
 AUTH_USER_MODEL = {"int": "accounts.User", "uuid": "accounts.UUIDUser", "string": "accounts.StringUser"}[

@@ -120,7 +120,7 @@ def test_maintenance(replica, few_healed, alice):
     call_command("flush_counters", verbosity=0)
     unheard(objects.bulk_create, [Notification(user=alice, title="new", kind="new")])
     assert unread.recount([alice], dry_run=True).wrong == 1
-    with entries(VERIFY_SECONDS=0.001):
+    with entries(WALK_SECONDS=0.001):
         call_command("flush_counters", verbosity=0)
     assert read_counter(unread).mismatched == 1
     unheard(objects.using("default").filter(title="new").delete)

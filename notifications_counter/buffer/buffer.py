@@ -24,7 +24,7 @@ from .types import (
     as_integers,
     decode,
     encode,
-    is_marked,
+    is_flagged,
     pairs,
     parse_int,
 )
@@ -94,7 +94,7 @@ class Buffer:
         try:
             return int(total)
         except (TypeError, ValueError):
-            if is_marked(total):
+            if is_flagged(total):
                 raise MustCountRows("The owner is in flight. Reads count rows meanwhile.") from None
             return as_integers([total])[0]
 
@@ -106,10 +106,10 @@ class Buffer:
             raise MustCountRows(f"Redis (cache {self.client.alias!r}) has no counts that are ready.")
         self.trusted = ready or "", self.keys.total(generation, "")
 
-    def look(self, owners: Sequence[str], token: str) -> tuple[str, list[str]]:
+    def lease(self, owners: Sequence[str], token: str) -> tuple[str, list[str]]:
         """Take leases on owners whose totals are not cached. Returns the generation, empty if nothing may be cached,
         and the owners with a lease."""
-        generation, *indexes = self.run("look", owners_as_json(owners), self.fingerprint, token, LEASE)
+        generation, *indexes = self.run("lease", owners_as_json(owners), self.fingerprint, token, LEASE)
         return decode(generation), [owners[index - 1] for index in indexes]
 
     def keep(self, generation: str, token: str, counts: Mapping[str, int]) -> int:

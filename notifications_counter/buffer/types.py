@@ -129,8 +129,8 @@ def as_integers(totals: Sequence[Any]) -> list[int | None]:
     return [None if total is None else parse_int(total) for total in totals]
 
 
-def is_marked(total: Any) -> bool:
-    """Return whether a total has the mark of an owner in flight."""
+def is_flagged(total: Any) -> bool:
+    """Return whether a total has the flag of an owner in flight."""
     return decode(total).endswith("!")
 
 

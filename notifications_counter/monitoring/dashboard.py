@@ -107,7 +107,7 @@ def counter_table(counters: Sequence[CounterStatus], by: str, bad: Iterable[str 
     for counter in counters:
         state = _("has a problem") if counter.name in bad else _("in order")
         if counter.recovery == "running":
-            state = _("recovering, up to owner %s") % counter.recovered_to
+            state = _("recovering, up to owner %s") % counter.walked_to
         elif counter.recovery:
             state = _("to be recovered")
         overdue = _("%s overdue") % grouped(counter.overdue) if counter.overdue else ""

@@ -78,7 +78,7 @@ class CounterStatus:
     ``overdue``         how many of them are older than HEAL_AFTER, of at most 100 in each shard
     ``recovery``        empty if all is in order. Reads count rows while it is ``waiting`` for processes of another
                         declaration to end, or ``due``; ``running``: stored totals are compared with the rows
-    ``recovered_to``    the owner up to whom they have been compared, while it is running
+    ``walked_to``       the owner up to whom they have been compared, while it is running
     ``set_aside``       owners whose count could not be stored
     ``mismatched``      wrong counts that walks, flushes and recounts have found; ``mismatch_age``: age of the last
     ``last_run``        age of the flusher's last run; ``failure``: why it failed, or empty
@@ -94,7 +94,7 @@ class CounterStatus:
     in_flight: int = 0
     overdue: int = 0
     recovery: str = ""
-    recovered_to: str = ""
+    walked_to: str = ""
     set_aside: int = 0
     mismatched: int = 0
     mismatch_age: float | None = None
@@ -247,7 +247,7 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
         in_flight=sum(state.intents for state in states),
         overdue=overdue,
         recovery=recovery,
-        recovered_to=walk.end or "" if recovery == "running" else "",
+        walked_to=walk.end or "" if recovery == "running" else "",
         set_aside=sum(state.aside for state in states),
         mismatched=walk.wrong,
         mismatch_age=max(0, now - walk.wrong_at) if walk.wrong else None,

@@ -17,11 +17,11 @@ GENTLE = "gentle"
 
 
 class Claim(NamedTuple):
-    """A claim on the owners ``after`` an owner key, up to the ``last`` one, made ``at`` this time."""
+    """A claim on the owners ``after`` an owner key, up to the ``last`` one, made at the time ``since``."""
 
     after: str | None
     last: str | None
-    at: float
+    since: float
 
 
 @dataclass

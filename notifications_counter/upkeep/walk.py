@@ -1,7 +1,7 @@
 """Walks over everyone, in pages, and puts those in doubt whose stored or cached total differs from the rows.
 
 A recount walks alone, on demand. Flushers walk together, at one of two speeds: at full speed after a generation has
-begun; and gently once in VERIFY_SECONDS, a page at a time, at a twentieth of a flusher's time. They share a walk: the
+begun; and gently once in WALK_SECONDS, a page at a time, at a twentieth of a flusher's time. They share a walk: the
 row of the counter's first shard says how far pages have been claimed, and which of them are not done. It is changed by
 an UPDATE that succeeds only if the row still says what was read. If a flusher is killed, another one takes over its
 page; if it was only slow, that costs work, and nothing else.
@@ -196,10 +196,10 @@ class Walker:
         while (text := self._row.values_list("walk", flat=True).first()) is not None:
             state, now = WalkState.of(text), time.time()
             if not state.speed:
-                if not options.VERIFY_SECONDS or 0 <= now - state.began < options.VERIFY_SECONDS:
+                if not options.WALK_SECONDS or 0 <= now - state.began < options.WALK_SECONDS:
                     return None
                 state.begin(GENTLE)
-            elif 0 < state.rests_until - now < options.VERIFY_SECONDS:  # if it is later, the clock was put back
+            elif 0 < state.rests_until - now < options.WALK_SECONDS:  # if it is later, the clock was put back
                 return None
             was_at_full_speed = state.speed == FULL_SPEED
             token, found = self._next(state, now)
@@ -225,14 +225,14 @@ class Walker:
                 return token, found
             state.all = True
         for token, claim in list(state.claims.items()):
-            if 0 <= now - claim.at < TAKE_OVER_SECONDS:
+            if 0 <= now - claim.since < TAKE_OVER_SECONDS:
                 continue
             if not (found := self._page(claim.after, claim.last)):
                 del state.claims[token]
                 continue
             last = str(found[-1].key)
             if last != claim.last:  # owners have come in between
-                state.claims[uuid4().hex] = claim._replace(after=last, at=0)
+                state.claims[uuid4().hex] = claim._replace(after=last, since=0)
             state.claims[token] = Claim(claim.after, last, now)
             return token, found
         return "", []

@@ -86,8 +86,8 @@ def insert(counters: Counters, compiler: SQLCompiler, execute: Execute, is_stock
             return result, {counter: doubts_of(sums) for counter, sums in deltas.items()}
         return result, deltas
 
-    def look_afterwards() -> tuple[object, Deltas]:
-        """Nothing says whose the rows are. Look, unless an upsert has taken them over from others."""
+    def read_back() -> tuple[object, Deltas]:
+        """Nothing says whose the rows are. Read them back, unless an upsert has taken them over from others."""
         result = execute(compiler, fields)
         key, returned = query.model._meta.pk, [field.attname for field in fields or ()]
         updated = {field.attname for field in query.update_fields}
@@ -108,7 +108,7 @@ def insert(counters: Counters, compiler: SQLCompiler, execute: Execute, is_stock
         return result, dict.fromkeys(counters, EVERYONE)
 
     write = Ledger.on(connection).write
-    return write(deltas, trust) if names_owners else write(None, look_afterwards)
+    return write(deltas, trust) if names_owners else write(None, read_back)
 
 
 # -------------------------------------------------------------- UPDATE and DELETE
@@ -185,12 +185,12 @@ class UpdateOrDelete:
             return self._execute()[0]
         if all(effect.before.names_owner and effect.after.names_owner for effect in effects):
             return write({c: effect.owner_keys for c, effect in self.effects.items()}, self._trust)
-        # A look at the few rows of some keys can say more than what an UPDATE returns, which is how they are after it.
-        looks = keys_listed(self.query) and any(effect.before.value is None for effect in effects)
-        returns = self.is_delete or not (looks or self.fields or any(effect.moves for effect in effects))
+        # Locking the few rows of some keys says more than what an UPDATE returns, which is how they are after it.
+        locks = keys_listed(self.query) and any(effect.before.value is None for effect in effects)
+        returns = self.is_delete or not (locks or self.fields or any(effect.moves for effect in effects))
         if returns and self.is_stock and self.connection.vendor == "postgresql":
             return write(None, self._return)
-        return write(None, self._look)
+        return write(None, self._lock)
 
     def _execute(self) -> tuple[object, int]:
         """Execute it, and return its result, and the number of rows."""
@@ -240,9 +240,9 @@ class UpdateOrDelete:
                 deltas[counter] = doubts_of(sums)
         return result, deltas
 
-    def _look(self) -> tuple[object, Deltas]:
+    def _lock(self) -> tuple[object, Deltas]:
         """Lock the rows, and see whose they are and whether they count. If the statement doesn't say whose they become,
-        look afterwards, too."""
+        read them back, too."""
         found = lock_rows(self.query, self.connection, self.counters)
         is_kept = keep_to(found, self.query, self.connection, self.is_stock)
         result, number = self._execute()

@@ -118,7 +118,7 @@ def test_a_server_without_memory(use, alice, bob, caplog):
         assert_exact(alice, bob)
     told = messages(caplog)
     assert {level for level, _ in told} == {logging.ERROR}
-    assert [text.partition(";")[0].rpartition(" ")[2] for _, text in told] == ["announce", "look"]
+    assert [text.partition(";")[0].rpartition(" ")[2] for _, text in told] == ["announce", "lease"]
     assert all("maxmemory" in text for _, text in told)
 
 

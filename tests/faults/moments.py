@@ -110,7 +110,7 @@ def of_a_read() -> list[Call]:
     return [
         ("get", Buffer, "total"),
         ("get", reader, "totals_of"),
-        ("look", Buffer, "look"),
+        ("lease", Buffer, "lease"),
         ("count", Reader, "rows"),
         ("keep", Buffer, "keep"),
     ]

@@ -412,6 +412,6 @@ def test_a_walk_at_full_speed_says_how_far_it_has_come(healed, make_user, monkey
     unread.heal(0)
     counter = read_counter(unread)
     assert (counter.recovery, list(counter.problems())) == ("running", [])
-    assert counter.recovered_to
+    assert counter.walked_to
     unread.heal()
     assert read_counter(unread).recovery == ""

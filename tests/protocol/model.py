@@ -32,7 +32,7 @@ class Owner(NamedTuple):
     pending: bool = False  # a member of the sorted set; with which delta doesn't matter
     flushing: bool = False
     total: int | str | None = None  # in the generation of `ready`: a number, or the token of a lease
-    marked: bool = False  # the number has a mark: 12!
+    flagged: bool = False  # the number has a flag: 12!
     in_flight: int = 0  # intents
 
 
@@ -138,7 +138,7 @@ def is_lost(redis: Redis, db: Database) -> bool:
 def doubt(redis: Redis, owner: int) -> Redis:
     total = redis.owners[owner].total
     if rule("lease.doubt") if isinstance(total, str) else rule("doubt"):
-        redis = change(redis, owner, total=None, marked=False)
+        redis = change(redis, owner, total=None, flagged=False)
     return change(redis, owner, pending=redis.owners[owner].pending or rule("touch.doubt"))
 
 
@@ -161,7 +161,7 @@ def announce(redis: Redis, number: int, owners: tuple[int, ...], known: bool = T
         if isinstance(total, str):
             redis = change(redis, owner, total=None if rule("lease") else total)
         elif total is not None:
-            redis = change(redis, owner, marked=rule("marked"))
+            redis = change(redis, owner, flagged=rule("flagged"))
         redis = change(redis, owner, in_flight=redis.owners[owner].in_flight + 1)
     return redis
 
@@ -200,10 +200,10 @@ def confirm(redis: Redis, number: int, owners: tuple[int, ...], deltas: tuple | 
         if doubted or (owner in missing and rule("flying_lost")):
             redis = doubt(redis, owner)
         elif deltas is not None:
-            marked = waiting.marked and waiting.in_flight > 0 and rule("mark_stays")
+            flagged = waiting.flagged and waiting.in_flight > 0 and rule("flag_stays")
             total = waiting.total + deltas[owner] if isinstance(waiting.total, int) else waiting.total
             pending = waiting.pending or (deltas[owner] != 0 and rule("touch"))
-            redis = change(redis, owner, total=total, marked=marked, pending=pending)
+            redis = change(redis, owner, total=total, flagged=flagged, pending=pending)
     return redis
 
 
@@ -221,7 +221,7 @@ def recover(redis: Redis, generation: str, server: int, declared: int) -> Redis:
     """Begin a generation. Who is in flight stays so; no older total is found."""
     redis = of_all(redis, pending=False, flushing=False)
     if rule("generation"):
-        redis = of_all(redis, total=None, marked=False)
+        redis = of_all(redis, total=None, flagged=False)
     redis = redis._replace(batch="", finished=Mark(random=generation), pending=True, flushing=False)
     return redis._replace(generation=generation, server=server, ready=declared)
 
@@ -349,17 +349,17 @@ class Reader(NamedTuple):
         owner = redis.owners[self.owner]
         rows = db.owners[self.owner].counted(self.declared)
         foreign = redis.ready != self.declared and rule(
-            "declared_read.look" if self.step == "look" else "declared_read"
+            "declared_read.lease" if self.step == "lease" else "declared_read"
         )
         ready = redis.ready is not None and not foreign
         if self.step == "get":
-            if not ready or (isinstance(owner.total, int) and owner.marked):
+            if not ready or (isinstance(owner.total, int) and owner.flagged):
                 yield "", redis, db, self._replace(step="rows")
             elif isinstance(owner.total, int):
                 yield "", redis, db, self._replace(step="return", seen=owner.total)
             else:
-                yield "", redis, db, self._replace(step="look")
-        elif self.step == "look":
+                yield "", redis, db, self._replace(step="lease")
+        elif self.step == "lease":
             flies = (owner.in_flight and rule("flying")) or (redis.everyone and rule("flying.everyone"))
             if not ready or (flies and redis.intents) or owner.total is not None:
                 yield "", redis, db, self._replace(step="rows")
@@ -372,7 +372,7 @@ class Reader(NamedTuple):
             generation, rows = self.seen
             leased = owner.total == self.token or (isinstance(owner.total, str) and not rule("lease.keep"))
             if leased and (redis.generation == generation or not rule("generation")):
-                redis = change(redis, self.owner, total=rows, marked=False)
+                redis = change(redis, self.owner, total=rows, flagged=False)
             yield "", redis, db, self._replace(step="return", seen=rows)
         elif self.step == "rows":
             yield "", redis, db, self._replace(step="return", seen=rows)
@@ -553,7 +553,7 @@ KEYS_LOST: dict[str, Callable[[Redis], Redis]] = {
     "ready": lambda r: r._replace(ready=None),
     "pending": lambda r: of_all(r, pending=False)._replace(pending=False),
     "flushing": lambda r: of_all(r, flushing=False)._replace(flushing=False),
-    "totals": lambda r: of_all(r, total=None, marked=False),
+    "totals": lambda r: of_all(r, total=None, flagged=False),
     "in_flight": lambda r: of_all(r, in_flight=0)._replace(everyone=0),
     "intents": lambda r: r._replace(intents=()),
 }
@@ -651,7 +651,7 @@ def wrong_end(redis: Redis, db: Database, quiet: bool) -> str:
         total = redis.owners[owner].total
         if stored != rows or (isinstance(total, int) and total != rows):
             return f"END: rows {rows}, stored {stored}, cached {total} of owner {owner}"
-        if isinstance(total, int) and redis.owners[owner].marked:
+        if isinstance(total, int) and redis.owners[owner].flagged:
             return "END: a mark is left"
     again = announce(redis, 0, ())
     if again is None or redis.ready != db.declared or redis.intents or db.requests or redis.batch or db.claims:

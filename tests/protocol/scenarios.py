@@ -160,7 +160,7 @@ SCENARIOS: dict[str, tuple] = {
 }
 
 SHOWN = {  # which rules a history needs, or which part of a rule, after the dot
-    "2 writers, 2 readers": "marked mark_stays",
+    "2 writers, 2 readers": "flagged flag_stays",
     "2 writers, 2 readers, cold": "flying lease lease.keep",
     "retried confirm, writer, 2 readers": "registry",
     "lost announce, 2 readers": "anyway doubt touch.doubt",
@@ -191,7 +191,7 @@ SHOWN = {  # which rules a history needs, or which part of a rule, after the dot
     "healer that dies, healer, flusher, pending lost": "claims",
     "declaration: silent old writer, healer twice, reader": "window",
     "declaration: old writer, healer twice, reader": "declared declared_read",
-    "declaration: old writer, writer, healer twice, old reader": "declared_read.look",
+    "declaration: old writer, writer, healer twice, old reader": "declared_read.lease",
     "declaration: writer, old flusher, healer twice": "declared_flush",
     "declaration: writer, late old healer, healer twice, reader": "declared_flush.lock",
     "declaration: writer, old flusher, old healer, healer twice": "declared_walk",

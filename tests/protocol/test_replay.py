@@ -39,7 +39,7 @@ from .scenarios import HISTORIES, TOGETHER, explore, is_quiet, start_of
 pytestmark = pytest.mark.django_db(transaction=True)
 
 STEPS: list[tuple[Any, str]] = [
-    (Buffer, "total:get look:look keep:keep cut:cut fetch:fetch drop:drop begin_generation:recover"),
+    (Buffer, "total:get lease:lease keep:keep cut:cut fetch:fetch drop:drop begin_generation:recover"),
     (Reader, "rows:count"),
     (flush.Flusher, "flush:row _store:apply"),
     (heal, "put_in_force:begin shard_row:check"),
@@ -325,12 +325,12 @@ def moves_without(rule: str, scenario: str) -> list[model.Move]:
 def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
     rule: str, scenario: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with entries(DEPLOY_SECONDS=3600 if rule == "window" else 0, VERIFY_SECONDS=3600):
+    with entries(DEPLOY_SECONDS=3600 if rule == "window" else 0, WALK_SECONDS=3600):
         replay = Replay(scenario, monkeypatch)
         for move in moves_without(rule, scenario):
             replay.play(move)
         replay.finish()
-    with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0, DEPLOY_SECONDS=0, VERIFY_SECONDS=3600):
+    with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0, DEPLOY_SECONDS=0, WALK_SECONDS=3600):
         heal._seen.clear()
         monkeypatch.setattr(walk, "TAKE_OVER_SECONDS", 0)
         for _ in range(3):

@@ -78,7 +78,7 @@ def test_each_tenant_is_compared_with_its_rows() -> None:
     for name in NAMES:
         with at(name):
             unheard(Notification.objects.bulk_create, [Notification(user=users()[0], title="unheard")])
-    with entries(VERIFY_SECONDS=0.001):
+    with entries(WALK_SECONDS=0.001):
         call_command("flush_counters", verbosity=0)
     call_command("flush_counters", verbosity=0)
     for name in NAMES:

@@ -65,7 +65,7 @@ def aside(counter: Counter = unread) -> dict[str, str]:
 
 def walk_gently() -> None:
     """Walk over everyone, as once a day."""
-    with entries(VERIFY_SECONDS=0.001):
+    with entries(WALK_SECONDS=0.001):
         for _ in range(2):  # the last one finds no page
             unread.heal()
 
@@ -118,7 +118,7 @@ def test_an_owner_with_many_rows_is_cached(healed, alice, bob, monkeypatch, djan
     assert commands == ["MGET"]
     with sent() as commands:
         assert unread.count(bob) == 2
-    assert commands == ["MGET", "look", "keep"]
+    assert commands == ["MGET", "lease", "keep"]
 
 
 # ------------------------------------------------------------------------------------------------ what cannot be stored

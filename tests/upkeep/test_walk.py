@@ -221,7 +221,7 @@ def clock(users: list[Any], monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(walk, "time", clock)
     monkeypatch.setattr("notifications_counter.upkeep.state.time", clock)
     monkeypatch.setattr(Walker, "compare", slow)
-    with entries(VERIFY_SECONDS=DAY):
+    with entries(WALK_SECONDS=DAY):
         yield clock
 
 
@@ -236,7 +236,7 @@ def run(clock: Clock) -> list[int]:
 
 
 def test_a_gentle_walk_compares_a_page_in_a_heal_and_rests(users, clock):
-    """It takes a twentieth of the time at most, and comes once in VERIFY_SECONDS."""
+    """It takes a twentieth of the time at most, and comes once in WALK_SECONDS."""
     began = clock.now
     found = run(clock)
     assert found == [2, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0]
@@ -246,12 +246,12 @@ def test_a_gentle_walk_compares_a_page_in_a_heal_and_rests(users, clock):
     assert unread.heal() == Result()
     clock.now = began + DAY
     assert unread.heal() == Result(2)
-    with entries(VERIFY_SECONDS=0):
+    with entries(WALK_SECONDS=0):
         clock.now += 10 * DAY
         assert state().speed
     clock.now -= 20 * DAY  # the clock is set back
     assert sum(run(clock)) == 7
-    with entries(VERIFY_SECONDS=0):
+    with entries(WALK_SECONDS=0):
         clock.now += 10 * DAY
         assert unread.heal() == Result()
 
@@ -405,7 +405,7 @@ def test_totals_of_deleted_owners_are_removed(all_healed, house, garden, how):
         open_issues.invalidate()
         open_issues.heal()
     elif how == "gentle":
-        with entries(VERIFY_SECONDS=0.001):
+        with entries(WALK_SECONDS=0.001):
             open_issues.heal()
     else:
         open_issues.recount()

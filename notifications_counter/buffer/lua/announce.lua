@@ -23,7 +23,7 @@ for _, owner in ipairs(owners) do
   redis.call('HINCRBY', in_flight, owner, 1)
   local key = total_of(owner, ready_now)
   local total, cached = total_at(key)
-  -- rules: marked, lease
+  -- rules: flagged, lease
   if total then redis.call('SET', key, total .. '!', 'KEEPTTL') elseif cached then redis.call('DEL', key) end
 end
 if #owners == 0 then

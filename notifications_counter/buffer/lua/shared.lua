@@ -7,7 +7,7 @@ local base = KEYS[1]:match('(.*):')
 -- rule: generation
 local function total_of(owner, ready_now) return base .. ':total:' .. (ready_now or ''):match('%x*') .. ':' .. owner end
 
--- Returns the cached total at a key, without the mark of an owner in flight (12 or 12!), and the text that is there,
+-- Returns the cached total at a key, without the flag of an owner in flight (12 or 12!), and the text that is there,
 -- which may also be a lease.
 local function total_at(key)
   local cached = redis.pcall('GET', key)
@@ -32,7 +32,7 @@ end
 -- Returns whether a number, also as text, is an integer that was not rounded: Lua and sorted sets use doubles.
 local function is_exact(number) return math.abs(tonumber(number)) < 2 ^ 53 end
 
--- Adds a delta to what is pending of an owner, and to its cached total, which keeps its mark if the owner is named by
+-- Adds a delta to what is pending of an owner, and to its cached total, which keeps its flag if the owner is named by
 -- other intents. Returns whether the sums are exact.
 local function add(owner, delta, ready_now, others)
   if delta ~= 0 then
@@ -43,7 +43,7 @@ local function add(owner, delta, ready_now, others)
   local total = total_at(key)
   local sum = total and is_exact(total) and tonumber(total) + delta
   if sum and is_exact(sum) then
-    -- rule: mark_stays
+    -- rule: flag_stays
     redis.call('SET', key, string.format('%.0f', sum) .. (others > 0 and '!' or ''), 'KEEPTTL')
   elseif total then
     redis.call('DEL', key)
