@@ -15,8 +15,8 @@ from redis.exceptions import RedisError, ResponseError
 from ..buffer.buffer import IDENTITY
 from ..caches import reason_of
 from ..conf import options
-from ..declaration.owners import target_of
 from ..exceptions import BufferUnavailable
+from ..models.fields import target_of
 from .registration import TAG, Messages, check, error, sound_counters, warning
 from .settings import addresses, check_cache
 

@@ -26,10 +26,10 @@ from ..databases.identity import Database, digest, identify
 from ..databases.routing import alias_for
 from ..exceptions import BufferUnavailable, ConfigurationError
 from ..internals import BaseDatabaseWrapper
-from ..models.fields import field_of
+from ..models.fields import field_of, target_of
 from .condition import Condition
 from .fingerprint import as_code, kind_of, values_of_column
-from .owners import Owners, target_of
+from .owners import Owners
 from .primary_keys import Key, as_bytes
 from .sharding import EncodedShares, Shares, shards_of, split
 

@@ -9,8 +9,8 @@ from typing import Any
 from django.db.models import Field, GeneratedField, IntegerField, Q
 
 from ..internals import Col, MigrationWriter, Query
+from ..models.fields import target_of
 from .condition import expressions_of
-from .owners import target_of
 from .primary_keys import plain
 
 

@@ -9,12 +9,12 @@ from itertools import chain
 
 from django.apps import apps
 from django.core.exceptions import ValidationError
-from django.db.models import Field, ForeignKey, IntegerField, Model
+from django.db.models import Field, IntegerField, Model
 
 from ..buffer.types import UNREADABLE
 from ..exceptions import ConfigurationError
 from ..internals import BaseDatabaseWrapper, Param
-from ..models.fields import field_of
+from ..models.fields import field_of, target_of
 from .primary_keys import LIMIT, SEPARATOR, CompositeKey, First, Key, as_bytes, fits, plain, primary_key
 
 
@@ -177,13 +177,6 @@ class Owners:
             else [field.get_db_prep_value(field.get_prep_value(value), connection, prepared=True) for value in column]
             for field, column in zip(self.key_fields, columns, strict=True)
         ]
-
-
-def target_of(field: Field) -> Field:
-    """Return the field at the end of a chain of foreign keys, or a field that is no foreign key itself."""
-    while isinstance(field, ForeignKey):
-        field = field.target_field
-    return field
 
 
 @lru_cache(maxsize=1000)

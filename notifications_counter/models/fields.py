@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from django.core.exceptions import FieldDoesNotExist
-from django.db.models import CharField, Field, Model
+from django.db.models import CharField, Field, ForeignKey, Model
 
 from ..internals import BaseDatabaseWrapper
 
@@ -25,7 +25,8 @@ def is_converted_by_django(field: Field) -> bool:
     """Return whether the database stores what Django makes of a value. Another package's field may store "sale" for
     "Sale"."""
     kind: type = type(field)  # its hash is quick, unlike that of a field
-    return _is_of_django(kind)
+    target: type = type(target_of(field))
+    return _is_of_django(kind) and _is_of_django(target)
 
 
 @lru_cache(maxsize=1000)
@@ -41,4 +42,11 @@ def field_of(model: type[Model], name: str) -> Field:
     field = model._meta.get_field(name)
     if not isinstance(field, Field):
         raise FieldDoesNotExist(f"{model._meta.label} has no column {name!r}.")
+    return field
+
+
+def target_of(field: Field) -> Field:
+    """Return the field at the end of a chain of foreign keys, or a field that is no foreign key itself."""
+    while isinstance(field, ForeignKey):
+        field = field.target_field
     return field

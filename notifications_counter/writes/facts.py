@@ -17,9 +17,8 @@ from django.db.models.lookups import Exact, IsNull
 
 from ..declaration import Declaration
 from ..declaration.condition import NOT_NULL, is_lookup_of_django
-from ..declaration.owners import target_of
 from ..internals import AND, BaseDatabaseWrapper, DeferredAttribute, WhereNode
-from ..models.fields import ExactCharField, field_of, is_converted_by_django
+from ..models.fields import ExactCharField, field_of, is_converted_by_django, target_of
 
 Facts = dict[str, object]
 UNKNOWN = object()
@@ -68,10 +67,6 @@ def _is_uncertain(field: models.Field, value: object) -> bool:
     return value is UNKNOWN or value is NOT_NULL or hasattr(value, "resolve_expression")
 
 
-def _is_converted_by_django(field: models.Field) -> bool:
-    return is_converted_by_django(field) and is_converted_by_django(target_of(field))
-
-
 # ------------------------------------------------------------------------ WHERE
 def facts_of_where(where: WhereNode) -> Facts:
     """Return the facts about every row that a WHERE clause selects. The query must not have joins.
@@ -101,7 +96,7 @@ def _facts_of_lookup(lookup: Any, negated: bool) -> Facts:
         if isinstance(lookup, Exact) and not negated:
             # Equal texts may differ, depending on their collation.
             exact = models.BooleanField | ExactCharField | models.IntegerField | models.UUIDField
-            is_identity = isinstance(target_of(field), exact) and _is_converted_by_django(field)
+            is_identity = isinstance(target_of(field), exact) and is_converted_by_django(field)
             is_value = is_identity and not hasattr(lookup.rhs, "resolve_expression")
             return {field.attname: lookup.rhs if is_value else NOT_NULL}
     return {}
@@ -112,7 +107,7 @@ def facts_after(facts: Facts, values: Iterable[tuple[models.Field, object, objec
     """Return the facts after an UPDATE has set these (field, model, value)."""
     after = dict(facts)
     for field, _, value in values:
-        if not _is_converted_by_django(field):
+        if not is_converted_by_django(field):
             value = UNKNOWN
         elif isinstance(value, Now):
             value = NOT_NULL
@@ -136,7 +131,7 @@ class Inserted:
         for name in names & fields.keys() if not any(map(sets_others, fields.values())) else ():
             field, descriptor = fields[name], getattr(model, name, None)
             plain = isinstance(descriptor, DeferredAttribute) and type(descriptor).__get__ is DeferredAttribute.__get__
-            if not plain or type(field).pre_save not in PRE_SAVES or not _is_converted_by_django(field):
+            if not plain or type(field).pre_save not in PRE_SAVES or not is_converted_by_django(field):
                 continue
             if not raw and (getattr(field, "auto_now", False) or getattr(field, "auto_now_add", False)):
                 self._by_clock[name] = NOT_NULL

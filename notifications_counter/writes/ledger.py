@@ -145,9 +145,8 @@ class Ledger:
     # ---------------------------------------------------- end of a transaction
     def _drop_logs(self) -> list[TransactionLog]:
         logs, self._logs = list(self._logs.values()), {}
-        connection = self._connection()
-        if self in connection.execute_wrappers:
-            connection.execute_wrappers.remove(self)
+        with suppress(ValueError):  # it is not there
+            self._connection().execute_wrappers.remove(self)
         return logs
 
     def _before_commit(self) -> None:

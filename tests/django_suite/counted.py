@@ -29,8 +29,7 @@ from notifications_counter.checks.counters import KEY_FIELDS, check_changes, che
 from notifications_counter.counters import Counter
 from notifications_counter.databases.identity import look_up_after_migrate
 from notifications_counter.declaration import Declaration, declarations
-from notifications_counter.declaration.owners import target_of
-from notifications_counter.models.fields import is_converted_by_django
+from notifications_counter.models.fields import is_converted_by_django, target_of
 from notifications_counter.writes import door
 from notifications_counter.writes.ledger import Ledger
 from notifications_counter.writes.transaction import Deltas
