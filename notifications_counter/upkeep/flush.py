@@ -19,6 +19,7 @@ from django.db import DataError, IntegrityError, OperationalError, ProgrammingEr
 from ..buffer import Buffer
 from ..buffer.calls import chunked
 from ..buffer.types import LIMIT, Fetched
+from ..conf import options
 from ..declaration import Declaration
 from ..declaration.primary_keys import Key
 from ..models import CounterShard
@@ -29,7 +30,7 @@ from ..sql.target import Chunk, Target
 from ..writes.door import maintained
 from .history import log_event
 from .places import EXPECTED, OUTAGES
-from .shards import refuse_in_transaction, shard_row
+from .shards import shard_row, shard_rows
 from .state import FULL_SPEED, WalkState
 from .walk import Difference, Result, set_aside, unexplained
 
@@ -89,15 +90,14 @@ class Flusher:
         self.store = dialect(connections[counter.db].vendor).store
 
     def flush(self) -> Result:
-        """Flush every shard. BufferUnavailable if Redis is unreachable; what was written stays written.
-        NotInTransaction inside a transaction."""
+        """Flush every shard, outside of transactions. BufferUnavailable if Redis is unreachable; what was written stays
+        written."""
         started = time.monotonic()
-        refuse_in_transaction(self.counter.db)
-        first = shard_row(self.counter, 0).first()
+        rows = {row.shard: row for row in shard_rows(self.counter).filter(shards=options.SHARDS)}
         # During a walk at full speed, stored totals are not what they were when Redis was lost.
-        self.can_tell = first is not None and WalkState.of(first.walk).speed != FULL_SPEED
+        self.can_tell = 0 in rows and WalkState.of(rows[0].walk).speed != FULL_SPEED
         for buffer in self.counter.buffers:
-            row = shard_row(self.counter, buffer.shard).first()
+            row = rows.get(buffer.shard)
             # rule: declared_flush
             if row is not None and row.mark and row.fingerprint == buffer.fingerprint:
                 while not self.stopped() and self._flush_batch(buffer, row):  # first, one that another flusher has left
