@@ -1,4 +1,6 @@
+import os
 import re
+import signal
 from datetime import timedelta
 
 import pytest
@@ -159,4 +161,18 @@ def test_where_nothing_would_be_committed_nothing_is_deleted(healed, alice):
     finally:
         transaction.rollback()
         transaction.set_autocommit(True)
+    assert_exact(alice)
+
+
+def test_a_signal_ends_it_between_two_batches(healed, alice, small_batches, monkeypatch):
+    notify(alice, 100, 99, 98, 97)
+    delete = retention._delete
+
+    def delete_and_be_stopped(*args):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return delete(*args)
+
+    monkeypatch.setattr(retention, "_delete", delete_and_be_stopped)
+    assert run("prune_notifications", "--older-than=90d")[-1].startswith("Stopped.")
+    assert left(alice) == [97, 98]
     assert_exact(alice)

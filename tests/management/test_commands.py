@@ -158,6 +158,24 @@ def test_loop_flushes_until_a_signal_and_outlives_redis(start, make_user):
     assert "Traceback" not in text
 
 
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="Others have no such setting of a database.")
+def test_loop_outlives_a_read_only_database(start, few_healed, make_user):
+    user = make_user()
+    notify(user)
+    this = f"ALTER DATABASE {connection.ops.quote_name(connection.settings_dict['NAME'])}"
+    with connection.cursor() as cursor:
+        cursor.execute(f"{this} SET default_transaction_read_only = on")
+        try:
+            child = start("flush_counters", "--loop", "--interval", "0.05")
+            child.wait_for("in a read-only transaction (trying again every 0.05 s)")
+        finally:
+            cursor.execute(f"{this} RESET default_transaction_read_only")
+    child.wait_for("flush_counters works again.")
+    wait_until(lambda: stored(user) == 1)
+    assert child.end(signal.SIGTERM) == 0
+    assert "Traceback" not in child.log.read_text()
+
+
 # ----------------------------------------------------------------------------------------------------------- --check
 @pytest.mark.once
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
