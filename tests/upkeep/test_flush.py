@@ -88,6 +88,17 @@ def test_counts_are_stored_in_chunks(healed, monkeypatch):
     assert_exact(*keys)
 
 
+def test_a_flush_that_was_stopped_goes_on(healed):
+    keys = make_keys(6)
+    for key in keys:
+        create(key)
+    done: list[int] = []
+    first = unread.flush(lambda n, of: done.append(n), stopped=lambda: bool(done), chunk_size=3)
+    assert 0 < first.owners < 6
+    assert unread.flush() == Result(6 - first.owners)
+    assert_exact(*keys)
+
+
 def test_two_counters_store_in_the_same_rows(all_healed, house, garden):
     """Also at once. A new row has the defaults of its other columns."""
     before = datetime.now(UTC)

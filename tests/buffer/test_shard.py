@@ -1,0 +1,76 @@
+"""What scripts promise beside the histories of tests/protocol: what is sent twice, too late, or to keys out of use."""
+
+from collections.abc import Callable
+
+import pytest
+
+from notifications_counter.buffer import Buffer
+from notifications_counter.exceptions import BufferUnavailable
+from tests.support import buffer
+
+pytestmark = [pytest.mark.once, pytest.mark.django_db]
+
+
+@pytest.fixture
+def shard(redis_client) -> Buffer:
+    """A shard with a generation, whose mark is ``a``."""
+    shard = buffer()
+    shard.begin_generation("a", shard.server())
+    return shard
+
+
+def test_an_announcement_that_is_sent_twice(shard):
+    shard.announce("intent", ["1"])
+    shard.announce("intent", ["1"])
+    shard.announce("other", ["2"])
+    shard.confirm("intent", {"1": 1})
+    assert not shard.peek(["1"])["1"].is_in_flight
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda shard: shard.announce("late", ["1"]),
+        lambda shard: shard.confirm("intent", {"1": 1}),
+        lambda shard: shard.doubt(["1"]),
+        lambda shard: shard.forget(),
+    ],
+    ids=["announce", "confirm", "doubt", "doubt everyone"],
+)
+def test_keys_that_were_retired_stay_so(shard, redis_client, call: Callable[[Buffer], None]):
+    shard.announce("intent", ["1"])
+    shard.retire()
+    with pytest.raises(BufferUnavailable):
+        call(shard)
+    assert redis_client.keys(f"{shard.keys.base}:*") == [shard.keys.ready.encode()]
+
+
+def test_a_batch_is_dropped_by_who_wrote_it(shard):
+    shard.confirm("intent", {"1": 1})
+    assert shard.cut("a", "b") == ("b", 2, 0)
+    assert shard.cut("a", "c") == ("b", 2, 0)
+    assert not shard.drop("another", "another:2:x")
+    assert shard.cut("b:2:x", "c") == ("b", 2, 0)
+    assert shard.drop("b", "b:2:x")
+    assert shard.cut("b:2:x", "c") == ("", 0, 0)
+
+
+def test_a_generation_begins_with_nothing_but_intents(shard):
+    shard.confirm("before", {"1": 1})
+    shard.cut("a", "b")
+    shard.confirm("before", {"2": 1})
+    shard.set_aside({"3": "reason"})
+    shard.announce("intent", ["4"])
+    shard.begin_generation("d", shard.server())
+    status = shard.status()
+    assert (status.pending, status.flushing, status.aside, status.intents) == (0, 0, 0, 1)
+    assert (status.batch, status.finished, status.generation) == ("", "d", "d")
+    assert shard.peek(["4"])["4"].is_in_flight
+
+
+def test_without_a_generation_everyone_is_in_doubt(shard):
+    assert not shard.peek(["1"])["1"].waits
+    shard.forget()
+    assert shard.peek(["1"])["1"].waits
+    shard.announce("intent", [])
+    assert shard.peek(["1"])["1"].is_in_flight
