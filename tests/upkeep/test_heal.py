@@ -142,6 +142,13 @@ def test_requests(healed, alice, bob, make_user):
     assert_heals(alice, bob)
 
 
+def test_deploy_seconds_that_are_longer_now_are_for_the_next_declaration(healed, alice):
+    request_recounts("default", [(unread, str(alice.pk))])
+    with entries(DEPLOY_SECONDS=3600):
+        unread.heal()
+    assert not RecountRequest.objects.exists()
+
+
 # -------------------------------------------------------------------------------------------------------------- intents
 def test_an_intent_that_began_before_the_clock_was_set_back(healed, alice, redis_client):
     """Its process was killed, and by the clock it begins tomorrow."""
