@@ -63,6 +63,9 @@ class Reader:
         keys_of_shares: list[Sequence[Key]] = []
         try:
             for buffer, of_shard, owner_keys in counter.encoded_by_shard(rest):
+                if buffer.is_silent:
+                    by_rows += of_shard
+                    continue
                 shares += ((buffer, some) for some in chunked(owner_keys, ARGUMENTS - 1))
                 keys_of_shares += chunked(of_shard, ARGUMENTS - 1)
         except BufferUnavailable:  # nobody knows which keys are those of this database

@@ -16,6 +16,7 @@ from .calls import OWNERS_PER_CALL, Argument, Call, chunked, owners_as_json, scr
 from .client import Client
 from .keys import Keys
 from .types import (
+    OFF,
     AnnouncedIntent,
     Delta,
     Fetched,
@@ -31,6 +32,15 @@ from .types import (
 
 LEASE = 10
 """Seconds that a lease lasts. Safety does not depend on it."""
+
+OFF_SECONDS = 5
+"""Seconds for which a process that has met that counting is off asks no more."""
+
+COUNTING_IS_OFF = 2
+"""The reply of Redis to who announces something meanwhile."""
+
+silent_until: dict[str, float] = {}
+"""Until when, by the monotonic clock, this process takes counting for off, by the beginning of a shard's keys."""
 
 IDENTITY = ("run_id", "master_replid")
 """Fields of INFO that name a process and a history of writes. A failover and back changes only the second."""
@@ -85,6 +95,8 @@ class Buffer:
     # ------------------------------------------------------------------ reads
     def total(self, owner: str) -> int | None:
         """Return a cached total, or None. MustCountRows if the owner is in flight, or no total can be trusted."""
+        if silent_until and self.is_silent:
+            raise MustCountRows("Counting is off.")
         while True:
             trusted, prefix = self.trusted
             ready, total = self.client.ask(Call(("MGET", self.keys.ready, prefix + owner)))
@@ -102,9 +114,23 @@ class Buffer:
         """Read totals under this value of ``ready`` from now on. MustCountRows if it is missing, or belongs to another
         declaration."""
         generation, _, fingerprint = decode(ready or "").partition(":")
+        if generation == OFF:
+            self.fall_silent()
         if not generation or fingerprint != self.fingerprint:  # rule: declared_read
             raise MustCountRows(f"Redis (cache {self.client.alias!r}) has no counts that are ready.")
         self.trusted = ready or "", self.keys.total(generation, "")
+
+    def fall_silent(self) -> None:
+        """Take counting for off, as Redis says."""
+        silent_until[self.keys.base] = time.monotonic() + OFF_SECONDS
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether this process takes counting for off."""
+        if silent_until.get(self.keys.base, 0) > time.monotonic():
+            return True
+        silent_until.pop(self.keys.base, None)
+        return False
 
     def lease(self, owners: Sequence[str], token: str) -> tuple[str, list[str]]:
         """Take leases on owners whose totals are not cached. Returns the generation, empty if nothing may be cached,
@@ -152,6 +178,10 @@ class Buffer:
         """Put everyone in doubt until a generation begins, and take announcements, also on keys that were retired."""
         self.client.call("DEL", self.keys.ready)
         self.client.call("HSET", self.keys.state, "finished", "")
+
+    def switch_off(self) -> None:
+        """Have readers count rows, and writers tell nobody, until ``reset``."""
+        self.client.call("SET", self.keys.ready, OFF)
 
     def listen(self, seconds: int) -> None:
         """Have owners whose counts change published on the channel ``keys.live`` for some time, as lists in JSON."""
@@ -217,10 +247,10 @@ class Buffer:
         info = self.client.info(self.keys.state)
         return " ".join(info[name] for name in IDENTITY if info.get(name)) or NAMELESS
 
-    def begin_generation(self, generation: str, server: str) -> None:
-        """Begin a generation. Ask for ``server`` before this call: if another one takes over in between, its name will
-        differ."""
-        self.run("begin_generation", generation, self.fingerprint, server)
+    def begin_generation(self, generation: str, server: str) -> bool:
+        """Begin a generation. Returns False if counting is off. Ask for ``server`` before this call: if another one
+        takes over in between, its name will differ."""
+        return bool(self.run("begin_generation", generation, self.fingerprint, server))
 
     def retire(self) -> None:
         """Put these keys out of use for good, after a change of SHARDS. What waits there is dropped: everyone is

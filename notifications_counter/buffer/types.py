@@ -18,6 +18,10 @@ LIMIT = 2**63
 """Redis and databases store integers of 64 bits."""
 
 
+OFF = "off"
+"""The value of `ready`, and the fingerprint in force, while counting is off."""
+
+
 class Fetched(NamedTuple):
     """An owner of a batch: the sum of its deltas, its cached total, None if it is not cached, and the sum of the deltas
     that came ``later`` than the batch. A sum of None is unknown."""

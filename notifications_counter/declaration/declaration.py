@@ -229,6 +229,12 @@ class Declaration(Owners):
             buffers = [self.make_buffer(database, shard, shards) for shard in range(shards)]
             return database.buffers.setdefault(self, buffers)
 
+    def is_silent(self, connection: BaseDatabaseWrapper) -> bool:
+        """Return whether this process takes counting for off, so that it tells nobody of writes."""
+        with suppress(BufferUnavailable):
+            return all(buffer.is_silent for buffer in self.buffers_in(connection))
+        return False
+
     def make_buffer(self, database: Database, shard: int, shards: int) -> Buffer:
         """Return the buffer of one of so many ``shards``."""
         keys = Keys(options.KEY_PREFIX, self.name, shard, shards, database.id)

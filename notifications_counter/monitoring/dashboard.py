@@ -29,6 +29,8 @@ EVENTS = {
     "recovery": (gettext_lazy("Recovery began"), gettext_lazy("shard %(shard)s: %(reason)s")),
     "walked": (gettext_lazy("Recovery complete"), gettext_lazy("stored totals are up to date")),
     "declared": (gettext_lazy("Declaration changed"), gettext_lazy("by a new release")),
+    "off": (gettext_lazy("Counting off"), gettext_lazy("reads count rows")),
+    "on": (gettext_lazy("Counting on"), gettext_lazy("until all processes know, reads count rows")),
     "replaced": (gettext_lazy("Flusher replaced"), gettext_lazy("by one of another release")),
     "recount": (gettext_lazy("Recount"), gettext_lazy("%(owners)s compared, %(wrong)s wrong")),
     "mismatched": (gettext_lazy("Wrong counts"), gettext_lazy("%(wrong)s wrong: %(examples)s")),
@@ -108,6 +110,8 @@ def counter_table(counters: Sequence[CounterStatus], by: str, bad: Iterable[str 
         state = _("has a problem") if counter.name in bad else _("in order")
         if counter.recovery == "running":
             state = _("recovering, up to owner %s") % counter.walked_to
+        elif counter.off_since:
+            state = _("off")
         elif counter.recovery:
             state = _("to be recovered")
         overdue = _("%s overdue") % grouped(counter.overdue) if counter.overdue else ""

@@ -22,8 +22,9 @@ from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..upkeep.places import LocalCounter, Place, at, here, visible_counters
+from ..upkeep.shards import off_since
 from ..upkeep.state import FULL_SPEED, WalkState
-from .display import duration, explain, grouped
+from .display import duration, explain, grouped, moment
 
 MAX_AGE = 300.0
 """Seconds that a change may wait before that is a problem."""
@@ -78,6 +79,7 @@ class CounterStatus:
     ``overdue``         how many of them are older than HEAL_AFTER, of at most 100 in each shard
     ``recovery``        empty if all is in order. Reads count rows while it is ``waiting`` for processes of another
                         declaration to end, or ``due``; ``running``: stored totals are compared with the rows
+    ``off_since``       when counting was switched off, in seconds since 1970; then ``recovery`` is ``off``
     ``walked_to``       the owner up to whom they have been compared, while it is running
     ``set_aside``       owners whose count could not be stored
     ``mismatched``      wrong counts that walks, flushes and recounts have found; ``mismatch_age``: age of the last
@@ -94,6 +96,7 @@ class CounterStatus:
     in_flight: int = 0
     overdue: int = 0
     recovery: str = ""
+    off_since: float | None = None
     walked_to: str = ""
     set_aside: int = 0
     mismatched: int = 0
@@ -109,6 +112,13 @@ class CounterStatus:
         """Yield what is wrong with the counter, whose changes and requests may wait for ``max_age`` seconds."""
         if self.error:
             yield Problem(self.name, "unreachable", _("Redis or the database is unreachable."), self.error)
+        if self.off_since:
+            text = _(
+                "Counting has been off since %(since)s: reads count rows, and nothing is flushed. Run `manage.py "
+                "counting on` when the incident is over."
+            )
+            since = moment(self.off_since).removesuffix(".")
+            yield Problem(self.name, "off", text % {"since": since}, since=self.off_since)
         why_rows_are_counted = {
             "waiting": _(
                 "The counter is new, or its declaration has changed. Rows are counted for DEPLOY_SECONDS, and until "
@@ -125,7 +135,7 @@ class CounterStatus:
         if self.failure:
             text = _("The last run of flush_counters failed, %(age)s ago. Its log says more.")
             yield Problem(self.name, "failed", text % {"age": duration(self.last_run or 0)}, self.failure)
-        if self.age > max_age:
+        if self.age > max_age and not self.off_since:
             text = _(
                 "The oldest change has waited for %(age)s, more than %(limit)s: is flush_counters running, with the "
                 "current code?"
@@ -230,8 +240,10 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
     requests = waiting.order_by("pk")[:MOST_REQUESTS].aggregate(number=Count("pk"), since=Min("created_at"))
     requests_age = (timezone.now() - requests["since"]).total_seconds() if requests["number"] else 0
     walk = WalkState.of(shards[0].row.walk if shards[0].row else "")
-    recovery = ""
-    if not all(shard.row and shard.row.mark for shard in shards):
+    recovery, off = "", off_since(shard.row for shard in shards)
+    if off:
+        recovery = "off"
+    elif not all(shard.row and shard.row.mark for shard in shards):
         recovery = "waiting"
     elif not all(shard.is_ready for shard in shards):
         recovery = "due"
@@ -247,6 +259,7 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
         in_flight=sum(state.intents for state in states),
         overdue=overdue,
         recovery=recovery,
+        off_since=off.timestamp() if off else None,
         walked_to=walk.end or "" if recovery == "running" else "",
         set_aside=sum(state.aside for state in states),
         mismatched=walk.wrong,

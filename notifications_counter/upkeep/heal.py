@@ -7,12 +7,12 @@ import logging
 import time
 from collections.abc import Callable
 
-from django.conf import settings
 from django.db import connections, transaction
 from django.utils import timezone
 
 from ..buffer import Buffer
 from ..buffer.keys import Keys
+from ..buffer.types import OFF
 from ..conf import options
 from ..databases.identity import identify
 from ..declaration import Declaration, switched_off
@@ -21,7 +21,17 @@ from ..models import CounterShard, RecountRequest
 from ..sql.everyone import PAGE
 from ..writes.transaction import doubt
 from .history import record
-from .shards import begin_generation, lost, refuse_in_transaction, shard_row, shard_rows
+from .shards import (
+    begin_generation,
+    deploy_seconds,
+    is_window_over,
+    lost,
+    off_since,
+    refuse_in_transaction,
+    shard_row,
+    shard_rows,
+    when_all_tell,
+)
 from .walk import Difference, Result, Walker, note_mismatches
 
 _seen: dict[tuple[str, str], str] = {}
@@ -54,8 +64,12 @@ class Healer:
         is_done = self._doubt_requested()
         for buffer in counter.buffers:
             self._ground(buffer)
-            row = shard_row(counter, buffer.shard).first()
-            if row is not None and lost(buffer.status(), row, buffer.server()):
+            row, status = shard_row(counter, buffer.shard).first(), buffer.status()
+            if status.ready == OFF:  # Redis is as it was before somebody switched counting on
+                declare(counter, OFF)
+                switch_on(counter)
+                return Result()
+            if row is not None and lost(status, row, buffer.server()):
                 begin_generation(counter, buffer)
         if not is_done and not self._doubt_requested():  # before, the keys may have been out of use
             raise BufferUnavailable("Redis is unavailable, so RecountRequests wait.")
@@ -98,28 +112,31 @@ class Healer:
 def put_in_force(counter: Declaration) -> bool:
     """Put this process's declaration of a counter, and its SHARDS, in force, but only when it heals the counter for the
     first time: otherwise, two processes with different code would take turns forever. Returns whether a generation may
-    begin or has begun: not if others are in force, nor for ``deploy_seconds`` after it, when readers count rows."""
+    begin or has begun: not if others are in force, nor for ``deploy_seconds`` after it, when readers count rows, nor
+    while counting is off."""
     fingerprint = counter.fingerprint_with(options.SHARDS)
     about = counter.name, identify(connections[counter.db]).id
     _forget_switched_off(counter)
     rows = list(shard_rows(counter))
-    if not _is_declared(rows, fingerprint):
+    in_force = OFF if off_since(rows) else fingerprint
+    if not _is_declared(rows, in_force):
         if _seen.get(about) == fingerprint:
             record("replaced", counter, level=logging.ERROR)
             return False
-        rows = _declare(counter, fingerprint)
+        rows = declare(counter, in_force)
+    if in_force == OFF:
+        tell_off(counter)
+        return False
     _seen[about] = fingerprint
-    # rule: window
-    since = (timezone.now() - min(row.declared_at for row in rows)).total_seconds()
-    if since < 0:  # the clock of who declared it was ahead
+    if min(row.declared_at for row in rows) > when_all_tell():  # the clock of who declared it was ahead
         shard_rows(counter).update(declared_at=timezone.now())
-        since = 0
-    return since >= deploy_seconds() or all(row.mark for row in rows)
+        rows = list(shard_rows(counter))
+    return is_window_over(rows)
 
 
-def _declare(counter: Declaration, fingerprint: str) -> list[CounterShard]:
-    """Put this process's declaration, and its number of shards, in force. What waits in the shards of another number is
-    dropped. Returns the rows."""
+def declare(counter: Declaration, fingerprint: str) -> list[CounterShard]:
+    """Put this process's declaration, or OFF, and its number of shards in force. What waits in the shards of another
+    number is dropped. Returns the rows."""
     database = identify(connections[counter.db])
     with transaction.atomic(using=counter.db):
         old = list(shard_rows(counter).select_for_update())
@@ -129,17 +146,17 @@ def _declare(counter: Declaration, fingerprint: str) -> list[CounterShard]:
         for row in old:
             if row.shards != options.SHARDS:
                 counter.make_buffer(database, row.shard, row.shards).retire()  # rule: unknown_redis
-        new = [
-            CounterShard(counter=counter.name, shard=shard, shards=options.SHARDS, fingerprint=fingerprint)
-            for shard in range(options.SHARDS)
-        ]
+        event = "off" if fingerprint == OFF else "on" if off_since(old) else "declared"
+        about = {"counter": counter.name, "shards": options.SHARDS, "fingerprint": fingerprint}
+        about["declared_at"] = when_all_tell() if event == "on" else timezone.now()
+        new = [CounterShard(shard=shard, **about) for shard in range(options.SHARDS)]
         CounterShard.objects.using(counter.db).bulk_create(new, ignore_conflicts=True)  # of another flusher
         rows = list(shard_rows(counter).select_for_update())
         if any(row.mark for row in rows):  # it has begun a generation
             return rows
-        for buffer in counter.buffers:
+        for buffer in counter.buffers if event != "off" else ():
             buffer.reset()
-    record("declared", counter, level=logging.WARNING if old else logging.INFO, wait=deploy_seconds())
+    record(event, counter, level=logging.WARNING if old else logging.INFO, wait=deploy_seconds())
     return rows
 
 
@@ -158,15 +175,38 @@ def _forget_switched_off(counter: Declaration) -> None:
         _seen.pop((row.counter, database.id), None)
 
 
-def deploy_seconds() -> float:
-    """Return for how many seconds rows are counted after a declaration has changed, until all processes have the new
-    one: DEPLOY_SECONDS, or 0 in development unless the site sets it."""
-    return options.DEPLOY_SECONDS if options.is_set("DEPLOY_SECONDS") or not settings.DEBUG else 0
-
-
 def invalidate(counter: Declaration) -> None:
     """Discard what Redis holds, because the database was restored. The next heal walks over everyone."""
     refuse_in_transaction(counter.db)
     if put_in_force(counter):
         for buffer in counter.buffers:
             begin_generation(counter, buffer, "the database was restored from a backup")
+
+
+# ------------------------------------------------------------------------- the switch
+def switch_off(counter: Declaration) -> bool:
+    """Have readers count rows and writers tell nobody. Returns whether Redis knows. Otherwise, the next heal tells
+    it."""
+    refuse_in_transaction(counter.db)
+    declare(counter, OFF)
+    try:
+        tell_off(counter)
+    except BufferUnavailable:
+        return False
+    return True
+
+
+def tell_off(counter: Declaration) -> None:
+    """Tell Redis that counting is off. The rows are locked, so that nobody switches it on meanwhile."""
+    with transaction.atomic(using=counter.db):
+        if off_since(shard_rows(counter).select_for_update()):
+            for buffer in counter.buffers:
+                buffer.switch_off()
+
+
+def switch_on(counter: Declaration) -> float:
+    """Have writers tell Redis again, as after a change of the declaration. Returns for how many seconds readers go on
+    to count rows. BufferUnavailable if Redis can't be told; then counting stays off."""
+    refuse_in_transaction(counter.db)
+    rows = declare(counter, counter.fingerprint_with(options.SHARDS))
+    return deploy_seconds() + (rows[0].declared_at - timezone.now()).total_seconds()

@@ -25,6 +25,8 @@ MESSAGES = {
     "walked": "everyone was compared with the stored totals.",
     "declared": "its declaration, or SHARDS, is new. Rows are counted for the next %(wait)d s, until all processes "
     "have it.",
+    "off": "counting is off: reads count rows, and nobody tells Redis of writes.",
+    "on": "counting is on again. Rows are counted for the next %(wait)d s, until all processes know.",
     "replaced": "a flusher of another release declares it differently, or has other SHARDS. This process no longer "
     "flushes it. Restart it with the code and settings of that release.",
     "aside": "the count of %(owner)r is not stored: %(reason)s.",

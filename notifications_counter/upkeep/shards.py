@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from uuid import uuid4
 
+from django.conf import settings
 from django.db import connections, transaction
 from django.db.models import QuerySet
+from django.utils import timezone
 
 from ..buffer import Buffer, Status
+from ..buffer.buffer import OFF_SECONDS
+from ..buffer.types import OFF
 from ..conf import options
 from ..databases.identity import identify
 from ..databases.transactions import in_transaction
@@ -69,7 +75,7 @@ def lost(status: Status, row: CounterShard, server: str) -> str:
     # rules: ready, server
     if status.server != server:
         return OTHER_REDIS
-    if not status.ready:
+    if status.ready in ("", OFF):
         return EVERYONE
     # rule: sentinel
     if not status.is_whole or bool(status.batch) != status.has_cut:
@@ -78,6 +84,30 @@ def lost(status: Status, row: CounterShard, server: str) -> str:
     if status.finished != row.mark and not (status.batch and row.mark.startswith(f"{status.batch}:")):
         return "Redis or the database went back in time"
     return ""
+
+
+def off_since(rows: Iterable[CounterShard | None]) -> datetime | None:
+    """Return when counting was switched off, None if it is on, as the rows of a counter say."""
+    return next((row.declared_at for row in rows if row is not None and row.fingerprint == OFF), None)
+
+
+def deploy_seconds() -> float:
+    """Return for how many seconds rows are counted after a declaration has changed, until all processes have the new
+    one: DEPLOY_SECONDS, or 0 in development unless the site sets it."""
+    return options.DEPLOY_SECONDS if options.is_set("DEPLOY_SECONDS") or not settings.DEBUG else 0
+
+
+def when_all_tell() -> datetime:
+    """Return when all processes will know that counting is on, if it has just been switched on: some have believed the
+    opposite until OFF_SECONDS before, and executed a statement since."""
+    return timezone.now() + timedelta(seconds=2 * OFF_SECONDS)
+
+
+def is_window_over(rows: Iterable[CounterShard]) -> bool:
+    """Return whether a generation may begin or has begun."""
+    # rule: window
+    since = (timezone.now() - min(row.declared_at for row in rows)).total_seconds()
+    return since >= deploy_seconds() or all(row.mark for row in rows)
 
 
 def begin_generation(counter: Declaration, buffer: Buffer, reason: str = "") -> bool:
@@ -90,14 +120,15 @@ def begin_generation(counter: Declaration, buffer: Buffer, reason: str = "") -> 
     with transaction.atomic(using=counter.db):
         rows = {row.shard: row for row in shard_rows(counter).filter(shards=options.SHARDS).select_for_update()}
         row = rows.get(buffer.shard)
-        if row is None or row.fingerprint != buffer.fingerprint:
+        if row is None or row.fingerprint != buffer.fingerprint or not is_window_over(rows.values()):
             return False
         server = buffer.server()
         if not (reason := reason or lost(buffer.status(), row, server)):
             return False
         is_first = not row.mark
         row.mark = uuid4().hex[:12]
-        buffer.begin_generation(row.mark, server)
+        if not buffer.begin_generation(row.mark, server):
+            return False
         walk = WalkState.of(rows[0].walk)
         walk.begin(FULL_SPEED)
         rows[0].walk = str(walk)

@@ -18,6 +18,7 @@ from typing import Any
 
 from django.db.models import Model
 
+from ..buffer.buffer import silent_until
 from ..databases.routing import alias_for
 from ..declaration import counters_of_table
 from ..internals import (
@@ -98,6 +99,8 @@ def _door(kind: type[SQLCompiler], name: str) -> Execute:
             names = {field.attname for field, *_ in query.values}
             counters = tuple([counter for counter in counters if names and counter.reads(names)])
         counters = tuple([c for c in counters if alias_for(c.source) == connection.alias])  # it belongs to one database
+        if silent_until:
+            counters = tuple([counter for counter in counters if not counter.is_silent(connection)])
         if not counters:
             return original(compiler, *args, **kwargs)
         if lack_columns(counters, meta.model):

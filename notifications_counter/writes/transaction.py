@@ -20,6 +20,7 @@ from typing import NamedTuple
 from django.db import DatabaseError, Error, connections, transaction
 
 from ..buffer import Buffer
+from ..buffer.buffer import COUNTING_IS_OFF
 from ..buffer.calls import OWNERS_PER_CALL, chunked, in_groups
 from ..buffer.types import Delta
 from ..conf import options
@@ -136,6 +137,9 @@ class TransactionLog:
             for intent, reply in zip(group, group[0].buffer.client.ask_all(calls), strict=True):
                 if reply != 1:
                     self.intents.remove(intent)
+                if reply == COUNTING_IS_OFF:
+                    intent.buffer.fall_silent()
+                elif reply != 1:
                     refused += intent.owners
         return refused
 

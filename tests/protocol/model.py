@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from .search import Found, Move, Space, State, rule, search
 
-OLD, NEW = 0, 1  # declarations
+OLD, NEW, OFF = 0, 1, 2  # declarations; OFF counts nothing: reads count rows, and writers tell nobody
 LISTED, EVERYONE = 99, -1
 
 
@@ -58,7 +58,7 @@ NONE, FIRST = Mark(), Mark(random="1")
 class Redis(NamedTuple):
     owners: tuple[Owner, ...]
     generation: str = "1"  # in `ready`: a random id, which never comes back
-    ready: int | None = NEW  # the fingerprint that stands beside it. None: the key is gone
+    ready: int | None = NEW  # the fingerprint that stands beside it, or OFF. None: the key is gone
     server: int = 0  # its name at the last recovery
     run: int = 0  # its name now
     batch: str = ""  # what is cut and not dropped
@@ -99,6 +99,7 @@ class Database(NamedTuple):
     claims: frozenset = frozenset()  # pages that are not done: {(who claimed it, owner), ...}
     requests: frozenset = frozenset()  # RecountRequests: {(intent, owner), ...}
     locked: bool = False  # by a healer that begins a generation
+    switched: int = 0  # how often counting was switched on
 
 
 class World(NamedTuple):
@@ -127,7 +128,7 @@ def agree(redis: Redis, mark: Mark) -> bool:
 def is_lost(redis: Redis, db: Database) -> bool:
     return (
         db.mark == NONE
-        or (redis.ready is None and rule("ready"))
+        or (redis.ready in (None, OFF) and rule("ready"))
         or (redis.server != redis.run and rule("server"))
         or (not redis.pending and rule("sentinel"))
         or (redis.flushing != (redis.batch != "") and rule("sentinel.flushing"))
@@ -144,6 +145,8 @@ def doubt(redis: Redis, owner: int) -> Redis:
 
 def forget(redis: Redis, name: str = "forget") -> Redis:
     """Everyone is in doubt: the next run begins a generation."""
+    if redis.ready == OFF and rule("window.forget"):
+        return redis
     return redis._replace(ready=None) if rule(name) else redis
 
 
@@ -226,10 +229,15 @@ def recover(redis: Redis, generation: str, server: int, declared: int) -> Redis:
     return redis._replace(generation=generation, server=server, ready=declared)
 
 
+def switched_on(redis: Redis, db: Database) -> tuple[Redis, Database]:
+    return redis._replace(ready=None), db._replace(declared=NEW, mark=NONE, switched=db.switched + 1)
+
+
 # ------------------------------------------------------- the processes: a step yields (label, redis, db, next process)
 class Writer(NamedTuple):
     """A transaction, with a delta for each owner; ``old`` are those by the old declaration. Nobody waits for a
-    confirmation of what was in flight.
+    confirmation of what was in flight. Who has met OFF is ``silent``, and says how often it
+    had been switched on before.
 
     ``faults``: "kill", "late" (killed, the COMMIT is under way), "slow" (a healer may ground its intent while it
     lives), "refused" (by the database), "announce", "confirm" or "retry" (not delivered, or the reply is lost),
@@ -245,6 +253,7 @@ class Writer(NamedTuple):
     in_flight: bool = False  # when it committed: from then on, every reader sees it
     declared: int = NEW
     old: tuple[int, ...] = ()
+    silent: int | None = None
 
     @property
     def owners(self) -> tuple[int, ...]:
@@ -293,7 +302,9 @@ class Writer(NamedTuple):
         return db
 
     def moves(self, redis: Redis, db: Database, writers: tuple) -> Iterator:
-        if self.step == "announce":
+        if self.step == "announce" and redis.ready == OFF and not self.is_away:
+            yield "", redis, db, self._replace(step="db", silent=db.switched)
+        elif self.step == "announce":
             announced = self.announced(redis, db)
             yield "", announced or redis, db, self._replace(step="db", failed=announced is None)
             if "announce" in self.faults:
@@ -302,7 +313,7 @@ class Writer(NamedTuple):
         elif self.step in ("db", "db late"):
             committed = self.committed(db)
             if min(row.rows for row in committed.owners) >= 0:
-                silent = self.failed and not rule("anyway")
+                silent = self.silent is not None or (self.failed and not rule("anyway"))
                 after = self._replace(in_flight=self.is_in_flight(redis), step="done" if silent else "confirm")
                 yield "", redis, committed, after._replace(step="killed") if self.step == "db late" else after
             if self.step == "db late" or "kill" in self.faults:
@@ -471,10 +482,13 @@ class Healer(NamedTuple):
 
     def moves(self, redis: Redis, db: Database, writers: tuple) -> Iterator:
         end = self._replace(runs=self.runs - 1, step="begin", seen=None, started=True)
-        waits = db.mark == NONE and rule("window") and any(w.declared == OLD and w.lives for w in writers)
-        if self.runs == 0 or (db.locked and self.step in ("begin", "check", "claim", "leave")):
+        untold = (w for w in writers if w.lives and (w.declared == OLD or w.silent in range(db.switched)))
+        waits = db.mark == NONE and rule("window") and any(untold)
+        if self.runs == 0 or (db.locked and self.step in ("begin", "check", "on", "claim", "leave")):
             return
-        if self.step == "begin" and db.declared != self.declared:
+        if self.step == "begin" and db.declared == OFF:  # under the lock of the rows
+            yield "", redis._replace(ready=OFF), db, end
+        elif self.step == "begin" and db.declared != self.declared:
             if self.started and rule("declared_flush"):
                 yield "", redis, db, end
             else:
@@ -500,11 +514,19 @@ class Healer(NamedTuple):
                     yield "", done, db, self._replace(seen=(*self.seen, intent.number))
                     return
             yield "", redis, db, self.to("check")
+        elif self.step == "check" and redis.ready == OFF and rule("window.again"):
+            yield "", redis, db._replace(declared=OFF, mark=NONE), self.to("on")
+        elif self.step == "on":
+            yield "", *switched_on(redis, db), end
+        elif self.step == "check" and waits and rule("window.lock"):
+            yield "", redis, db, end
         elif self.step == "check":  # under the lock of the row
             if is_lost(redis, db) and (db.declared == self.declared or not rule("declared_flush.lock")):
                 yield "", redis, db._replace(locked=True), self.to("recover", redis.run)
             else:
                 yield "", redis, db, self.to("claim")
+        elif self.step in ("recover", "recover late") and redis.ready == OFF and rule("window.refused"):
+            yield "", redis, db._replace(locked=db.locked and self.step != "recover"), end
         elif self.step in ("recover", "recover late"):  # with the name of the server that was seen
             recovered = recover(redis, self.name, self.seen, self.declared)
             yield "", recovered, db, self.to("note") if self.step == "recover" else end
@@ -545,6 +567,24 @@ class Healer(NamedTuple):
             yield "", doubt(redis, self.seen[1]), db, self.to("leave", self.seen)
         elif self.step == "leave":
             yield "", redis, db._replace(claims=db.claims - {self.seen}), self.to("claim")
+
+
+class Switch(NamedTuple):
+    """Somebody switches counting off, in the database and then in Redis, and on again."""
+
+    step: str = "off"
+
+    def moves(self, redis: Redis, db: Database, writers: tuple) -> Iterator:
+        if db.locked:
+            return
+        if self.step == "off":
+            off = db._replace(declared=OFF, mark=NONE)
+            yield "", redis, off, Switch("tell")
+            yield "killed", redis, off, Switch("on")
+        elif self.step == "tell":
+            yield "", redis._replace(ready=OFF), db, Switch("on")
+        elif self.step == "on":
+            yield "", *switched_on(redis, db), Switch("end")
 
 
 KEYS_LOST: dict[str, Callable[[Redis], Redis]] = {
@@ -642,6 +682,7 @@ def run(process: Any, redis: Redis, db: Database) -> tuple[Redis, Database]:
 
 
 def wrong_end(redis: Redis, db: Database, quiet: bool) -> str:
+    redis, db = run(Switch("on"), redis, db) if db.declared == OFF else (redis, db)
     for i in range(3):
         redis, db = run(Healer(f"last{i}"), redis, db)
         redis, db = run(Flusher(2, f"last{i}"), redis, db)

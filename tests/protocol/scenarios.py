@@ -31,7 +31,7 @@ def R(*flags: str, owner: int = 0, declared: int = NEW) -> Reader:
     return Reader(frozenset(flags), owner, token=next(TOKENS), declared=declared)
 
 
-F, H = Flusher, Healer
+F, H, S = Flusher, Healer, model.Switch()
 FX, G = F(can_die=True), F(1, "g")
 HX = Healer("h", can_die=True)
 
@@ -154,6 +154,15 @@ SCENARIOS: dict[str, tuple] = {
     "declaration: writer, 2 healers twice": (W(1, 1), H("h", 2), H("i", 2)),
     "declaration: old writer, healer twice, back, reader": (old(1, 1, 2), H("h", 2), R("lags"), Fault("back")),
     "declaration: everyone, old writer, healer twice, reader": (old(1, 1, 2), E(2, 1, "kill"), H("h", 2), R()),
+    # Counting is switched off, and on again.
+    "off: writer, healer twice, reader": (S, W(1, 1), H("h", 2), R()),
+    "off: writer, healer, reader, cold": (S, W(1, 1), H("h"), R()),
+    "off: writer, killed writer, healer, reader": (S, W(1, 1), W(2, 1, "kill"), H("h"), R()),
+    "off: writer, flusher, 2 healers": (S, W(1, 1), F(), H("h"), H("i")),
+    "off: writer, flusher, healer that dies, reader": (S, W(1, 1), F(), HX, R()),
+    "off: writer, healer twice, ready lost, reader": (S, W(1, 1), H("h", 2), R(), Fault("ready")),
+    "off: writer, healer twice, back": (S, W(1, 1), H("h", 2), Fault("back")),
+    "off: everyone, writer, healer, back": (S, E(1, 0), W(2, 1), H("h"), Fault("back")),
     "shards: old writer, writer, healer twice, reader":
         (W(1, 1, "old keys", declared=OLD), W(2, 1), H("h", 2), R("lags")),
     "shards: old writer that is killed, healer twice": (W(1, 1, "old keys", "kill", declared=OLD), H("h", 2)),
@@ -195,6 +204,10 @@ SHOWN = {  # which rules a history needs, or which part of a rule, after the dot
     "declaration: writer, old flusher, healer twice": "declared_flush",
     "declaration: writer, late old healer, healer twice, reader": "declared_flush.lock",
     "declaration: writer, old flusher, old healer, healer twice": "declared_walk",
+    "off: writer, healer twice, reader": "window",
+    "off: writer, healer, reader, cold": "window.lock",
+    "off: writer, healer twice, back": "window.again window.refused",
+    "off: everyone, writer, healer, back": "window.forget",
     "shards: old writer that is killed, healer twice": "unknown_redis.retired",
 }
 
@@ -215,6 +228,9 @@ DEEP: dict[str, tuple] = {  # minutes: for the night
         (W(1, 1), W(2, 1), F(2), H("h", 2), Fault("db back"), Fault("totals")),
     "2 owners, back: 2 writers, flusher, healer, reader":
         (W(1, (1, 1)), W(2, (1, 1)), F(), H("h"), R("lags"), Fault("back")),
+    "off: writer, healer twice, emptied, reader": (S, W(1, 1), H("h", 2), R("lags"), Fault("empty")),
+    "off: writer, healer twice, back, reader": (S, W(1, 1), H("h", 2), R("lags"), Fault("back")),
+    "off: everyone, writer, healer, back, reader": (S, E(1, 1), W(2, 1), H("h"), R("lags"), Fault("back")),
 }
 # fmt: on
 
@@ -235,7 +251,7 @@ def start_of(scenario: str) -> World:
 def is_quiet(scenario: str) -> bool:
     """Whether nothing in it may begin a generation."""
     processes = (SCENARIOS | DEEP)[scenario]
-    loud = ("everyone" in p.faults if type(p) is Writer else type(p) is Fault for p in processes)
+    loud = ("everyone" in p.faults if type(p) is Writer else type(p) in (Fault, model.Switch) for p in processes)
     return not any(loud) and not scenario.startswith(tuple(STARTS))
 
 

@@ -18,8 +18,9 @@ import pytest
 from django.db import connection, transaction
 from django.db.models import Q, QuerySet
 
-from notifications_counter.buffer import Buffer
+from notifications_counter.buffer import Buffer, buffer
 from notifications_counter.buffer.client import Client, read_all_owed
+from notifications_counter.buffer.types import OFF
 from notifications_counter.conf import options
 from notifications_counter.counters import Counter
 from notifications_counter.declaration.primary_keys import CompositeKey
@@ -42,7 +43,7 @@ STEPS: list[tuple[Any, str]] = [
     (Buffer, "total:get lease:lease keep:keep cut:cut fetch:fetch drop:drop begin_generation:recover"),
     (Reader, "rows:count"),
     (flush.Flusher, "flush:row _store:apply"),
-    (heal, "put_in_force:begin shard_row:check"),
+    (heal, "put_in_force:begin shard_row:check switch_on:on"),
     (heal.Healer, "_doubt_requested:requests _ground:ground"),
     (QuerySet, "delete:delete"),
     (CounterShard, "save:note"),
@@ -51,7 +52,7 @@ STEPS: list[tuple[Any, str]] = [
 ]
 """What does the steps of the model, and their names."""
 
-LOCKED, WAITING = {"recover", "note"}, {"begin", "check", "claim", "leave", "apply"}  # before these steps
+LOCKED, WAITING = {"recover", "note"}, {"begin", "check", "on", "claim", "leave", "apply"}  # before these steps
 
 SUBJECTS: dict[str, Callable[..., Any]] = {
     "keep": lambda buffer, generation, token, counts: counts,
@@ -126,7 +127,7 @@ class Replay:
         for key, row in zip(self.keys, start.db.owners, strict=True):
             add_rows(key, row.rows, row.old_rows)
         counter = self.counters[start.db.declared]
-        with entries(SHARDS=2) if is_other_number else nullcontext():
+        with entries(SHARDS=2 if is_other_number else 1, DEPLOY_SECONDS=0):
             counter.heal()
             counter.flush()
         heal._seen.clear()
@@ -150,8 +151,12 @@ class Replay:
         monkeypatch.setattr(shards, "transaction", SimpleNamespace(atomic=lambda using: nullcontext()))
         monkeypatch.setattr(QuerySet, "select_for_update", lambda rows: rows)
         monkeypatch.setattr(walk, "PAGE", 1)
+        for module in (buffer, shards):  # nobody is silent for longer than a step
+            monkeypatch.setattr(module, "OFF_SECONDS", 0)
 
     def process(self, me: int, process: Any) -> Any:
+        if type(process) is model.Switch:
+            return self.switch()
         if type(process) in (model.Writer, model.Fault):
             return self.write(me, process) if type(process) is model.Writer else self.befall(process.what)
         counter = self.counters[process.declared]
@@ -164,6 +169,14 @@ class Replay:
         while healer.at != process.step:
             healer.go_on()
         return healer
+
+    def switch(self) -> Iterator[None]:
+        heal.declare(votes, OFF)
+        yield
+        if self.move.step == "tell":
+            heal.tell_off(votes)
+            yield
+        heal.switch_on(votes)
 
     def read(self, me: int, reader: model.Reader, counter: Counter) -> None:
         count = counter.count(self.keys[reader.owner])
@@ -290,6 +303,8 @@ class Replay:
         for i, writer in enumerate(self.models):
             for step in ("announce", "db", "confirm", "confirm") if type(writer) is model.Writer else ():
                 self.play(model.Move(i, step, ""))
+            for step in ("off", "tell", "on") if type(writer) is model.Switch else ():
+                self.play(model.Move(i, step, ""))
 
 
 def in_force() -> str:
@@ -325,7 +340,7 @@ def moves_without(rule: str, scenario: str) -> list[model.Move]:
 def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
     rule: str, scenario: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with entries(DEPLOY_SECONDS=3600 if rule == "window" else 0, WALK_SECONDS=3600):
+    with entries(DEPLOY_SECONDS=3600 if rule in ("window", "window.lock") else 0, WALK_SECONDS=3600):
         replay = Replay(scenario, monkeypatch)
         for move in moves_without(rule, scenario):
             replay.play(move)

@@ -114,7 +114,7 @@ def test_two_flushers_that_start_at_once(alice, is_new, caplog, monkeypatch):
         CounterShard.objects.update(fingerprint="another")
         heal._seen.clear()  # as in a new process
         caplog.clear()
-    declare = heal._declare
+    declare = heal.declare
 
     def be_second(*args: Any) -> Any:
         monkeypatch.undo()
@@ -123,7 +123,7 @@ def test_two_flushers_that_start_at_once(alice, is_new, caplog, monkeypatch):
         notify(alice)
         return declare(*args)
 
-    monkeypatch.setattr(heal, "_declare", be_second)
+    monkeypatch.setattr(heal, "declare", be_second)
     unread.heal()
     assert [record.event for record in caplog.records].count("declared") == 1
     assert unread.status()[0].is_ready

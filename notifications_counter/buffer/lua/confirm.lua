@@ -26,7 +26,7 @@ for i, owner in ipairs(cjson.decode(ARGV[3])) do
 end
 if ARGV[3] == '[]' then
   if lands then land(SENTINEL) end
-  redis.call('DEL', ready)
+  forget()
 end
 redis.call('HDEL', intents, ARGV[2]) -- last: if the script fails, its owners are still in flight
 tell_listeners(changed)

@@ -29,6 +29,12 @@ local function doubt(owner, ready_now)
   if type(touched) == 'table' then redis.call('DEL', ready) end -- something else has written pending
 end
 
+-- Puts everyone in doubt until a generation begins. While counting is off, everyone is.
+local function forget()
+  -- rule: window (it begins once nobody is silent any more, and `off` shows that somebody may be)
+  if redis.pcall('GET', ready) ~= 'off' then redis.call('DEL', ready) end
+end
+
 -- Returns whether a number, also as text, is an integer that was not rounded: Lua and sorted sets use doubles.
 local function is_exact(number) return math.abs(tonumber(number)) < 2 ^ 53 end
 

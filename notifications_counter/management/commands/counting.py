@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from ...counters import Counter, all_counters, counter_named
+from ...monitoring.display import duration, moment
+from ...upkeep.heal import switch_off, switch_on
+from ...upkeep.places import LocalCounter, at_each
+from ...upkeep.shards import off_since, shard_rows
+from ..console import CounterCommand, add_places, find_counters
+
+
+class Command(CounterCommand):
+    help = "Switches counting off in an incident, or on again: meanwhile, reads count rows, and writes tell nobody."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("state", choices=["off", "on"])
+        parser.add_argument("--counter", action="append", metavar="NAME", help="only this counter; may be repeated")
+        add_places(parser)
+
+    def handle(
+        self, *, state: str, counter: list[str] | None, database: str | None, schema: str | None, **options: Any
+    ) -> None:
+        counters = [counter_named(name) for name in dict.fromkeys(counter)] if counter else all_counters()
+        at_each(find_counters(counters, database, schema), self.switch_off if state == "off" else self.switch_on)
+
+    def switch_off(self, local: LocalCounter[Counter]) -> None:
+        since = off_since(shard_rows(local.counter))
+        is_told = switch_off(local.counter)
+        already = f" already, since {moment(since.timestamp()).removesuffix('.')}" if since else ""
+        self.say(f"{local.name}: counting is off{already}.")
+        if not is_told:
+            self.say(f"{local.name}: Redis is unavailable. The flusher tells it as soon as it answers.")
+
+    def switch_on(self, local: LocalCounter[Counter]) -> None:
+        if not off_since(shard_rows(local.counter)):
+            self.say(f"{local.name}: counting is on already.")
+            return
+        seconds = switch_on(local.counter)
+        self.say(f"{local.name}: counting is on. Reads count rows for another {duration(seconds)}.")

@@ -1,0 +1,263 @@
+"""Counting is switched off in an incident, and on again, while the site goes on."""
+
+import io
+import multiprocessing
+from datetime import timedelta
+from typing import Any
+from unittest import mock
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection, transaction
+from django.db.models import F
+from django.test.utils import CaptureQueriesContext
+
+from notifications_counter.buffer import Buffer, buffer
+from notifications_counter.conf import options
+from notifications_counter.counters import unread
+from notifications_counter.models import CounterShard, Notification, RecountRequest
+from notifications_counter.monitoring import dashboard
+from notifications_counter.upkeep import heal
+from notifications_counter.upkeep.walk import Result
+from tests.support import (
+    OtherConnection,
+    assert_exact,
+    assert_reads,
+    entries,
+    fork,
+    notify,
+    redis_out_of_reach,
+    rows,
+    sent,
+    status_of,
+    stored,
+    unheard,
+    wait_until,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+HOUR = 3600
+
+
+def switch(state: str, *arguments: str) -> str:
+    """What the command says."""
+    out = io.StringIO()
+    call_command("counting", state, "--counter", "unread", *arguments, stdout=out)
+    return out.getvalue()
+
+
+def is_off() -> bool:
+    return {shard.status.ready for shard in unread.status()} == {"off"}
+
+
+def is_ready() -> bool:
+    return all(shard.is_ready for shard in unread.status())
+
+
+def create(user: Any) -> None:
+    Notification.objects.create(user=user, title="x")
+
+
+def let_pass(seconds: float) -> None:
+    """Let the declaration be older."""
+    CounterShard.objects.update(declared_at=F("declared_at") - timedelta(seconds=seconds))
+
+
+def assert_comes_back(*users: Any) -> None:
+    """Counting is on, and exact once all processes know."""
+    unread.heal()
+    assert not is_ready()
+    assert_reads(*users)
+    let_pass(options.DEPLOY_SECONDS + 2 * buffer.OFF_SECONDS)
+    unread.heal()
+    assert is_ready()
+    buffer.silent_until.clear()  # time has passed for this process, too
+    unread.flush()
+    assert_exact(*users)
+    with sent() as commands:
+        unread.count(users[0])
+    assert commands == ["MGET"]
+
+
+@pytest.fixture(params=["read", "write"])
+def silent(request: Any, healed: None, alice: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counting is off, and this process takes it for off for a while, since a read or a write has met it."""
+    monkeypatch.setattr(buffer, "OFF_SECONDS", HOUR)
+    notify(alice)
+    assert_reads(alice)
+    switch("off")
+    if request.param == "read":
+        unheard(create, alice)
+        assert_reads(alice)
+    else:
+        create(alice)
+
+
+@pytest.mark.parametrize("seconds", [0, HOUR])
+def test_while_another_process_writes(healed, alice, bob, seconds):
+    notify(alice)
+    is_over = multiprocessing.get_context("fork").Event()
+
+    def write() -> None:
+        while not is_over.wait(0.01):
+            create(bob)
+            assert unread.count(bob) == rows(bob)
+
+    def wait_for_writes() -> None:
+        enough = rows(bob) + 3
+        wait_until(lambda: rows(bob) >= enough)
+
+    with entries(DEPLOY_SECONDS=seconds), fork(write):
+        wait_for_writes()
+        assert switch("off") == "unread: counting is off.\n"
+        assert switch("off").startswith("unread: counting is off already, since ")
+        create(alice)
+        wait_for_writes()
+        assert_reads(alice)
+        assert not RecountRequest.objects.exists()
+        unread.heal()
+        assert (unread.flush(), stored(alice), is_off()) == (Result(), 3, True)
+        assert switch("on").startswith("unread: counting is on. Reads count rows for another ")
+        assert switch("on") == "unread: counting is on already.\n"
+        create(alice)  # perhaps without a word to Redis
+        wait_for_writes()
+        is_over.set()
+    with entries(DEPLOY_SECONDS=seconds):
+        assert_comes_back(alice, bob)
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["autocommit", "transaction"])
+def test_a_process_that_takes_counting_for_off_asks_nobody(silent, alice, inside):
+    """Statements are those of a site without counters."""
+    one = Notification.objects.filter(user=alice)[0]
+    with sent() as commands, CaptureQueriesContext(connection) as queries, transaction.atomic() if inside else sent():
+        create(alice)
+        one.mark_as_read()
+        Notification.objects.filter(user=alice).mark_as_seen()
+        Notification.objects.filter(pk=one.pk).update(read_at=None)
+        assert unread.count(alice) == 5
+        assert unread.counts([alice]) == {alice.pk: 5}
+    assert commands == []
+    assert len([query for query in queries if query["sql"].startswith(("INSERT", "UPDATE", "SELECT"))]) == 7
+
+
+def test_it_asks_again_after_a_while(silent, alice):
+    switch("on")
+    buffer.silent_until.update(dict.fromkeys(buffer.silent_until, 0.0))
+    with sent() as commands:
+        create(alice)
+    assert commands == ["announce", "confirm"]
+    with sent() as commands:
+        assert unread.count(alice) == unread.counts([alice])[alice.pk] == 5
+    assert commands == ["MGET", "MGET"]
+
+
+def test_a_process_that_has_met_one_shard_still_tells_the_others(make_user):
+    with entries(SHARDS=2):
+        unread.heal()
+        users = {unread.buffer_of(str(user.pk)).shard: user for user in (make_user() for _ in range(16))}
+        assert_reads(*users.values())
+        unread.buffers[0].switch_off()
+        create(users[0])
+        create(users[1])
+        assert unread.status()[1].status.pending == 1
+        assert_reads(*users.values())
+
+
+def test_who_switches_it_off_is_killed_before_redis_knows(healed, alice):
+    with (
+        mock.patch.object(Buffer, "switch_off", side_effect=KeyboardInterrupt),
+        pytest.raises(CommandError, match="Interrupted"),
+    ):
+        switch("off")
+    create(alice)
+    assert_reads(alice)
+    assert not is_off()
+    unread.heal()
+    assert is_off()
+    switch("on")
+    assert_comes_back(alice)
+
+
+def test_redis_loses_everything_meanwhile(healed, alice, redis_client):
+    switch("off")
+    redis_client.delete(*redis_client.keys(f"{unread.buffers[0].keys.base}:*"))
+    create(alice)
+    assert_reads(alice)
+    assert unread.heal() == Result()
+    assert is_off()
+    create(alice)
+    switch("on")
+    assert_comes_back(alice)
+
+
+def test_redis_is_down_when_it_is_switched(healed, alice):
+    with redis_out_of_reach():
+        assert switch("off") == (
+            "unread: counting is off.\nunread: Redis is unavailable. The flusher tells it as soon as it answers.\n"
+        )
+        create(alice)
+        assert_reads(alice)
+    create(alice)
+    assert_reads(alice)
+    unread.heal()
+    assert is_off()
+    create(alice)
+    with redis_out_of_reach(), pytest.raises(CommandError, match="unavailable"):
+        switch("on")
+    unread.heal()
+    assert is_off()
+    switch("on")
+    assert_comes_back(alice)
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="One transaction at a time can write.")
+def test_transactions_that_span_it(healed, alice, bob, monkeypatch):
+    notify(alice)
+    assert_reads(alice, bob)
+    with OtherConnection() as other:
+        for state in ("off", "on"):
+            with transaction.atomic():
+                create(alice)
+                before = unread.count(alice)
+                other.run(switch, state)
+                create(bob)
+                create(alice)
+                assert unread.count(alice) == before + 1
+            assert_reads(alice, bob)
+    assert_comes_back(alice, bob)
+
+
+def test_redis_comes_back_as_it_was_when_counting_was_off(healed, alice):
+    create(alice)
+    unread.buffers[0].switch_off()
+    create(alice)  # without a word to Redis
+    assert not is_ready()
+    unread.heal()
+    assert not is_off()
+    assert_comes_back(alice)
+
+
+def test_a_flusher_of_another_release_does_not_switch_it_on(healed, alice):
+    switch("off")
+    heal._seen.clear()
+    with entries(SHARDS=2):
+        unread.heal()
+        assert is_off()
+        create(alice)
+        assert_reads(alice)
+        switch("on")
+        assert_comes_back(alice)
+
+
+def test_monitoring_says_so(healed, alice):
+    create(alice)
+    unread.buffers[0].client.call("HSET", unread.buffers[0].keys.state, "cut_at", 1)  # it has waited for long
+    switch("off")
+    status = status_of(unread)
+    (problem,) = status.problems
+    since = CounterShard.objects.get(counter="unread").declared_at.timestamp()
+    assert (problem.kind, problem.since, "Counting has been off since" in problem.text) == ("off", since, True)
+    assert (status.counters["unread"].recovery, status.counters["unread"].off_since) == ("off", since)
+    assert dashboard.counter_table([status.counters["unread"]], "minute", []).rows[0][1] == "off"
