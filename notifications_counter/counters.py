@@ -19,7 +19,7 @@ from django.dispatch import receiver
 
 from .conf import ENTRIES, SETTING, is_integer, options
 from .declaration import Declaration, declarations
-from .declaration.primary_keys import Key, are_integers, many
+from .declaration.primary_keys import Key, many
 from .exceptions import ConfigurationError
 from .reader import Reader
 from .upkeep.flush import CHUNK, Flusher
@@ -43,10 +43,7 @@ class Counter(Declaration):
 
     def counts(self, owners: Iterable[object]) -> dict[Key, int]:
         """Return ``{primary key: count}`` for many owners, in two round trips at most if their totals are cached."""
-        keys = list(many(owners))
-        if not (self.has_integer_keys and are_integers(keys)):  # converting a key takes as long as reading its count
-            keys = list(map(self.key, keys))
-        return self._reader.counts(keys)
+        return self._reader.counts(self.keys_of(list(many(owners))))
 
     def breakdown(self, owner: object) -> dict[Key, int]:
         """For owners of several columns, return ``{value of the last column: count}`` for a value of the first column,
@@ -61,7 +58,7 @@ class Counter(Declaration):
         ``counts``. ValueError if the objects need the attribute: it is a field, a property or a method."""
         found = list(many(objects))
         _require_free(name, found)
-        keys = list(map(self.key, found))
+        keys = self.keys_of(found)
         counts = self._reader.counts(keys)
         for each, key in zip(found, keys, strict=True):
             setattr(each, name, counts[key])

@@ -21,9 +21,10 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from .buffer.calls import ARGUMENTS, Argument, Call, chunked, in_groups, script
+from .buffer.calls import ARGUMENTS, Argument, Call, script
 from .buffer.client import Client, client_of
 from .buffer.types import UNREADABLE, decode, pairs, parse_int
+from .chunks import chunked, in_groups
 from .conf import check_name, is_integer, options
 from .databases.identity import current
 from .declaration.primary_keys import plain

@@ -14,7 +14,8 @@ from django.db.models import Q, QuerySet
 from django.db.models.expressions import RawSQL
 
 from .buffer import Buffer, totals_of
-from .buffer.calls import ARGUMENTS, OWNERS_PER_CALL, chunked
+from .buffer.calls import ARGUMENTS, OWNERS_PER_CALL
+from .chunks import chunked
 from .databases.routing import alias_for
 from .declaration import Declaration
 from .declaration.primary_keys import First, Key
@@ -58,24 +59,23 @@ class Reader:
         counter, connection = self.counter, connections[self.counter.db]
         by_rows = list(Ledger.on(connection).keys_to_count(counter, keys))
         rest = list(dict.fromkeys(keys).keys() - by_rows) if by_rows else keys
-        result: dict[Key, Any] = dict.fromkeys(keys)  # in their order
-        shares: list[tuple[Buffer, Sequence[bytes]]] = []
-        keys_of_shares: list[Sequence[Key]] = []
+        shares: list[tuple[Buffer, Sequence[Key]]] = []
         try:
-            for buffer, of_shard, owner_keys in counter.encoded_by_shard(rest):
+            for buffer, of_shard in counter.by_shard(rest):
                 if buffer.is_silent:
                     by_rows += of_shard
                     continue
-                shares += ((buffer, some) for some in chunked(owner_keys, ARGUMENTS - 1))
-                keys_of_shares += chunked(of_shard, ARGUMENTS - 1)
+                shares += ((buffer, some) for some in chunked(of_shard, ARGUMENTS - 1))
         except BufferUnavailable:  # nobody knows which keys are those of this database
             by_rows += rest
-        for (buffer, _), asked, totals in zip(shares, keys_of_shares, totals_of(shares), strict=True):
+        result: dict[Key, Any] = dict.fromkeys(keys) if by_rows or len(shares) > 1 else {}  # in their order
+        for (buffer, asked), totals in zip(shares, totals_of(shares), strict=True):
             if totals is None:
                 by_rows += asked
                 continue
             result.update(zip(asked, totals, strict=True))
-            if None in totals or min(totals) < counter.least:  # type: ignore[type-var, operator]
+            found = set(totals)
+            if None in found or min(found) < counter.least:  # type: ignore[type-var, operator]
                 wrong = [key for key in asked if result[key] is not None and result[key] < counter.least]
                 result |= self._negative(wrong)
                 for some in chunked([key for key in asked if result[key] is None], OWNERS_PER_CALL):

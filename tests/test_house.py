@@ -28,7 +28,7 @@ LAYERS = """
     models
     buffer
     caches
-    conf exceptions signals internals
+    chunks conf exceptions signals internals
 """
 LEVEL = {name: level for level, line in enumerate(reversed(LAYERS.strip().splitlines())) for name in line.split()}
 
@@ -83,8 +83,8 @@ def test_no_import_points_up_or_forms_a_cycle():
 
 # What every site needs. Anything else, and redis-py, is for the first process that uses it to load.
 AT_START = """
-    apps buffer caches checks conf counters databases declaration events exceptions internals models reader signals
-    sql timeseries upkeep writes
+    apps buffer caches checks chunks conf counters databases declaration events exceptions internals models reader
+    signals sql timeseries upkeep writes
 """
 
 START = """

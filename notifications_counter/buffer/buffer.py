@@ -7,12 +7,12 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
+from ..chunks import chunked
 from ..conf import options
 from ..exceptions import BufferUnavailable
-from .calls import OWNERS_PER_CALL, Argument, Call, chunked, owners_as_json, script
+from .calls import OWNERS_PER_CALL, Argument, Call, owners_as_json, script
 from .client import Client
 from .keys import Keys
 from .types import (
@@ -22,10 +22,10 @@ from .types import (
     Fetched,
     Peek,
     Status,
+    as_bytes,
     as_integers,
     decode,
     encode,
-    is_flagged,
     pairs,
     parse_int,
 )
@@ -54,8 +54,8 @@ EXACT = 2**53
 HOUR = 3600
 """Seconds for which an interrupted walk can be resumed."""
 
-MOST_INTENTS = 100
-"""The most intents that monitoring looks at."""
+MOST_KEYS = 5000
+"""The most keys of totals that are remembered. They take about 200 bytes each."""
 
 REASON = 500
 """The most characters of a failure that are noted."""
@@ -64,6 +64,26 @@ REASON = 500
 class MustCountRows(BufferUnavailable):
     """Redis answers, but only the rows tell the count: it has lost ``ready``, another declaration is in force, or the
     owner is in flight."""
+
+
+class Trusted(NamedTuple):
+    """The value of ``ready`` when totals were last read, and the beginning of their ``keys``, which depends on it. The
+    keys of integers are remembered, because building one takes longer than reading a total."""
+
+    ready: str | bytes
+    prefix: str
+    keys: dict[int, bytes]
+
+    def keys_of(self, owners: Sequence[Any]) -> list[bytes]:
+        """Return the keys of the totals of owners, which are given by their primary keys."""
+        with suppress(KeyError):
+            return list(map(self.keys.__getitem__, owners))
+        found = as_bytes(owners, self.prefix)
+        if type(owners[0]) is int:
+            if len(self.keys) > MOST_KEYS:
+                self.keys.clear()
+            self.keys.update(zip(owners, found, strict=True))
+        return found
 
 
 class Buffer:
@@ -80,8 +100,7 @@ class Buffer:
         self.shard = shard
         self.fingerprint = fingerprint
         self.is_known = is_known
-        self.trusted: tuple[str | bytes, str] = "", keys.total("0", "")
-        """The value of ``ready`` when totals were last read, and the beginning of their keys, which depends on it."""
+        self.trusted = Trusted("", keys.total("0", ""), {})
 
     def script_call(self, name: str, *args: Argument) -> Call:
         """Return the call of a script with the keys that it names."""
@@ -98,15 +117,15 @@ class Buffer:
         if silent_until and self.is_silent:
             raise MustCountRows("Counting is off.")
         while True:
-            trusted, prefix = self.trusted
-            ready, total = self.client.ask(Call(("MGET", self.keys.ready, prefix + owner)))
-            if ready == trusted:
+            trusted = self.trusted
+            ready, total = self.client.ask(Call(("MGET", self.keys.ready, trusted.prefix + owner)))
+            if ready == trusted.ready:
                 break
             self.trust(ready)
         try:
             return int(total)
         except (TypeError, ValueError):
-            if is_flagged(total):
+            if decode(total).endswith("!"):
                 raise MustCountRows("The owner is in flight. Reads count rows meanwhile.") from None
             return as_integers([total])[0]
 
@@ -118,7 +137,7 @@ class Buffer:
             self.fall_silent()
         if not generation or fingerprint != self.fingerprint:  # rule: declared_read
             raise MustCountRows(f"Redis (cache {self.client.alias!r}) has no counts that are ready.")
-        self.trusted = ready or "", self.keys.total(generation, "")
+        self.trusted = Trusted(ready or "", self.keys.total(generation, ""), {})
 
     def fall_silent(self) -> None:
         """Take counting for off, as Redis says."""
@@ -199,11 +218,8 @@ class Buffer:
         """Return owners of the batch, from one rank to another."""
         found: list[Fetched] = []
         for rank in range(first, last + 1, OWNERS_PER_CALL):
-            flat = self.run("fetch", rank, min(rank + OWNERS_PER_CALL - 1, last))
-            found += (
-                Fetched(decode(owner), _score(delta), parse_int(total) if total else None, _score(later))
-                for owner, delta, total, later in zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
-            )
+            rows = self.run("fetch", rank, min(rank + OWNERS_PER_CALL - 1, last))
+            found += (Fetched(decode(owner), *map(parse_int, numbers)) for owner, *numbers in rows)
         return found
 
     def drop(self, batch: str, mark: str) -> bool:
@@ -273,12 +289,6 @@ class Buffer:
         """Doubt the owners of an intent whose transaction may still commit; ``drop`` it if that must be dead."""
         self.run("ground", intent, int(drop))
 
-    def overdue(self, heal_after: float, now: int) -> int:
-        """Return how many intents are older than ``heal_after`` seconds ``now``, or were announced in the future. Looks
-        at MOST_INTENTS, because each may have a thousand owners."""
-        ages = (now - intent.began for intent in islice(self.intents(), MOST_INTENTS))
-        return sum(age >= heal_after or age < 0 for age in ages)
-
     def note_run(self, failure: str = "") -> None:
         """Note that the flusher has just run, and why it failed, if it did."""
         self.client.call("HSET", self.keys.state, "ran_at", int(time.time()), "failure", failure[:REASON])
@@ -288,12 +298,9 @@ class Buffer:
         """Return what Redis holds of these owners."""
         found: dict[str, Peek] = {}
         for some in chunked(owners, OWNERS_PER_CALL):
-            flat = iter(self.run("peek", owners_as_json(some)))
-            for owner, (total, pending, flushing, flies) in zip(
-                some, zip(flat, flat, flat, flat, strict=True), strict=True
-            ):
-                cached = parse_int(total) if total else None
-                found[owner] = Peek(cached, decode(pending), decode(flushing), bool(flies))
+            rows = self.run("peek", owners_as_json(some))
+            for owner, (total, pending, flushing, flies) in zip(some, rows, strict=True):
+                found[owner] = Peek(parse_int(total), decode(pending), decode(flushing), bool(flies))
         return found
 
     def walked(self) -> str:
@@ -305,21 +312,23 @@ class Buffer:
         self.client.call("SET", self.keys.walked, position, "EX", HOUR)
 
 
-def totals_of(shares: Sequence[tuple[Buffer, Sequence[bytes]]]) -> list[list[int | None] | None]:
-    """Return the cached totals of owners in each shard, in one round trip; None for each that is not cached, and for a
-    shard that raises BufferUnavailable."""
+def totals_of(shares: Sequence[tuple[Buffer, Sequence[Any]]]) -> list[list[int | None] | None]:
+    """Return the cached totals of owners in each shard, given by primary keys, in one round trip; None for each that is
+    not cached, and for a shard that raises BufferUnavailable."""
     if not shares:
         return []
-    calls, before = [], [buffer.trusted for buffer, _ in shares]
-    for (buffer, owners), (_, prefix) in zip(shares, before, strict=True):
-        calls.append(Call(("MGET", buffer.keys.ready, *map(prefix.encode().__add__, owners))))
+    before = [buffer.trusted for buffer, _ in shares]
+    calls = [
+        Call(("MGET", buffer.keys.ready, *trusted.keys_of(owners)))
+        for (buffer, owners), trusted in zip(shares, before, strict=True)
+    ]
     found: list[list[int | None] | None] = []
     outcomes = shares[0][0].client.ask_all(calls)
-    for share, (trusted, _), outcome in zip(shares, before, outcomes, strict=True):
+    for share, trusted, outcome in zip(shares, before, outcomes, strict=True):
         totals: list[int | None] | None = None
         if not isinstance(outcome, BufferUnavailable):
             ready, *values = outcome
-            if ready == trusted:
+            if ready == trusted.ready:
                 totals = as_integers(values)
             else:
                 with suppress(BufferUnavailable):
@@ -333,8 +342,3 @@ def check_used(reply: Any) -> None:
     """Raise BufferUnavailable if no flusher uses the keys of a script."""
     if reply == 0:
         raise BufferUnavailable("Redis is new or was emptied, or SHARDS has changed. Reads count rows until a flush.")
-
-
-def _score(delta: Any) -> int | None:
-    """Return a delta of a batch; None if it is unknown."""
-    return None if decode(delta) == "inf" else parse_int(delta)

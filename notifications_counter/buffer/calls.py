@@ -13,10 +13,9 @@ from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 from json.encoder import encode_basestring
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 Argument = str | int | bytes
-T = TypeVar("T")
 
 ARGUMENTS = 3900
 """The most arguments of a command. Some managed servers refuse 4,000."""
@@ -89,23 +88,3 @@ def owners_as_json(owners: Sequence[str]) -> str:
     """Return owners as one argument, which is faster than a thousand. For one owner, ``json.dumps`` would take ten
     times as long."""
     return f"[{','.join(map(encode_basestring, owners))}]"
-
-
-def chunked(items: Sequence[T], most: int) -> Sequence[Sequence[T]]:
-    """Return items in chunks, each with at most ``most``."""
-    if 0 < len(items) <= most:
-        return [items]
-    return [items[i : i + most] for i in range(0, len(items), most)]
-
-
-def in_groups(items: Sequence[T], sizes: Sequence[int], most: int) -> list[Sequence[T]]:
-    """Return items in groups, one for each command, whose sizes add up to at most ``most``. A larger item is alone."""
-    if sum(sizes) <= most:
-        return [items] if items else []
-    groups, first, total = [], 0, 0
-    for i, size in enumerate(sizes):
-        total += size
-        if total > most and i > first:
-            groups.append(items[first:i])
-            first, total = i, size
-    return [*groups, items[first:]]

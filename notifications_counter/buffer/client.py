@@ -25,7 +25,6 @@ from .breaker import Breaker
 from .calls import OWNERS_PER_CALL, Argument, Call, Script, script
 from .connection import FAILURES, Connection
 from .keys import trouble
-from .types import Trouble, decode
 
 EXHAUSTED: Any = getattr(redis.exceptions, "MaxConnectionsError", ())
 """What a pool raises if all its connections are in use, since redis-py 6."""
@@ -195,12 +194,7 @@ class Client:
         if time.monotonic() - self._noted_at >= NOTE_SECONDS:
             self._noted_at = time.monotonic()
             with suppress(*FAILURES):
-                self.exchange([_trouble(reason[:REASON])])
-
-    def last_trouble(self) -> Trouble | None:
-        """Return the last trouble of all processes, if any. BufferUnavailable during an outage."""
-        now, at, since, reason = self.ask(_trouble())
-        return Trouble(int(now) - int(at), int(at) - int(since), decode(reason)) if at else None
+                self.exchange([trouble_call(reason[:REASON])])
 
     # ---------------------------------------------------------- connections
     @cached_property
@@ -226,7 +220,7 @@ class Client:
         try:
             answers = connection.exchange(calls, wait or not connection.is_held or not scripts <= self._ran)
         except BaseException:
-            connection.drop()
+            connection.release(close=True)
             raise
         if connection.is_held and "held" not in vars(self._thread):
             self._thread.held = connection
@@ -243,7 +237,7 @@ class Client:
         if held is not None:
             if held.outages == self.breaker.outages and held.is_usable():
                 return held
-            held.drop()
+            held.release(close=True)
         connection = Connection(self._pool, self.breaker.outages)
         if self._can_hold and len(self._held) < self._pool.max_connections // 2:
             self._held.add(connection)
@@ -271,5 +265,6 @@ class Client:
         return answers
 
 
-def _trouble(reason: str = "") -> Call:
+def trouble_call(reason: str = "") -> Call:
+    """Return the call that notes trouble, if there is a ``reason``, and replies with the last one of all processes."""
     return Call.of(script("trouble"), [trouble(options.KEY_PREFIX)], (reason, RECENT_SECONDS))

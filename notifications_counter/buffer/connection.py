@@ -90,23 +90,14 @@ class Connection:
         """Redis-py has connected again: somebody had closed the connection."""
         self.owed.clear()
 
-    def drop(self) -> None:
-        """Close the connection, and give it back. What is owed is lost."""
-        if self._pid == os.getpid():
-            self._connection.disconnect()
-        self.release()
-
     def end(self) -> None:
         """Read what is owed, and give the connection back."""
-        if self._pid == os.getpid() and self.owed and not self._is_quiet():
-            self.drop()
-        else:
-            self.release()
+        self.release(self._pid == os.getpid() and bool(self.owed) and not self._is_quiet())
 
-    def release(self) -> None:
-        """Give the connection back, if that was not done before. Closes it if replies are owed."""
-        if self._connection is not None and self._pid == os.getpid():
-            if self.owed:
+    def release(self, close: bool = False) -> None:
+        """Give the connection back, if that was not done before. Closes it if replies are owed, which are lost."""
+        if self._connection is not None:
+            if close or self.owed:
                 self._connection.disconnect()
             self._connection.deregister_connect_callback(self._forget_owed)
             self.pool.release(self._connection)

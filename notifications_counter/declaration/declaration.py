@@ -21,6 +21,7 @@ from django.db.models import Field, GeneratedField, Model, Q
 from ..buffer import Buffer
 from ..buffer.client import client_of
 from ..buffer.keys import Keys
+from ..buffer.types import as_bytes
 from ..conf import options
 from ..databases.identity import Database, digest, identify
 from ..databases.routing import alias_for
@@ -30,8 +31,8 @@ from ..models.fields import field_of, target_of
 from .condition import Condition
 from .fingerprint import as_code, kind_of, values_of_column
 from .owners import Owners
-from .primary_keys import Key, as_bytes
-from .sharding import EncodedShares, Shares, shards_of, split
+from .primary_keys import Key
+from .sharding import Shares, shards_of, split
 
 _declarations: dict[str, Declaration] = {}
 _switched_off: dict[str, Declaration] = {}
@@ -262,17 +263,7 @@ class Declaration(Owners):
         buffers = identify(connection).buffers.get(self) or self.buffers_in(connection)
         if len(buffers) == 1:
             return [(buffers[0], owner_keys)]
-        shares = split(buffers, owner_keys, as_bytes(owner_keys))
-        return [(buffer, share) for buffer, share, _ in shares]
-
-    def encoded_by_shard(self, keys: Sequence[Key]) -> EncodedShares:
-        """Return primary keys grouped by shard, each group also as owner keys, encoded for Redis."""
-        if not keys:
-            return []
-        buffers, (keys, owner_keys) = self.buffers, self.encoded(keys)
-        if len(buffers) == 1:
-            return [(buffers[0], keys, owner_keys)]
-        return split(buffers, keys, owner_keys)
+        return split(buffers, owner_keys)
 
     def doubt_everyone(self) -> bool:
         """Put everyone in doubt. Returns whether each shard was reachable."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from itertools import chain
+from operator import attrgetter
 
 from django.apps import apps
 from django.core.exceptions import ValidationError
@@ -15,7 +18,7 @@ from ..buffer.types import UNREADABLE
 from ..exceptions import ConfigurationError
 from ..internals import BaseDatabaseWrapper, Param
 from ..models.fields import field_of, target_of
-from .primary_keys import LIMIT, SEPARATOR, CompositeKey, First, Key, as_bytes, fits, plain, primary_key
+from .primary_keys import LIMIT, SEPARATOR, CompositeKey, First, Key, fits, plain, primary_key
 
 
 class Owners:
@@ -82,6 +85,20 @@ class Owners:
             return self._key(self.key_fields[0], owner)
         return CompositeKey(self._keys(self.key_fields, owner))
 
+    def keys_of(self, owners: Sequence[object]) -> Sequence[Key]:
+        """Return the primary keys of owners, as ``key`` does. Integers, or instances of one model, are taken all at
+        once, because for one owner this would take as long as reading its count."""
+        keys, kinds = owners, set(map(type, owners))
+        if self.has_integer_keys and len(kinds) == 1:
+            (kind,) = kinds
+            if issubclass(kind, Model) and _column_of_key(kind) == _column(self.key_fields[0]):
+                keys = list(map(attrgetter(kind._meta.pk.attname), owners))
+                kinds = set(map(type, keys))
+            with suppress(OverflowError):
+                if kinds == {int} and array("q", keys):
+                    return keys
+        return list(map(self.key, owners))
+
     def first_of_key(self, owner: object) -> First:
         """Return the primary keys of all columns of an owner but the last, given as a sequence, or as one value."""
         if not self.has_several_columns:
@@ -130,13 +147,6 @@ class Owners:
         elif set(map(type, keys)) == {int}:
             return list(map(str, keys))
         return list(map(self.encode, keys))
-
-    def encoded(self, keys: Sequence[Key]) -> tuple[Sequence[Key], list[bytes]]:
-        """Return primary keys, and their owner keys, encoded for Redis. Integers are encoded all at once, which is
-        faster."""
-        if keys and self.has_integer_keys:
-            return keys, str(list(keys))[1:-1].encode().split(b", ")
-        return keys, as_bytes(keys)
 
     def key_of(self, values: Iterable[object]) -> Key:
         """Return the primary key of these values of the columns, as they are in the database or in an owner key."""

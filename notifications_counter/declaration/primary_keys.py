@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -58,18 +56,6 @@ def primary_key(field: Field, value: object) -> Key:
     if rounded or not fits(field, key):
         raise ValueError(f"{value!r:.200} is not a primary key.")
     return key
-
-
-def as_bytes(keys: Iterable[Key]) -> list[bytes]:
-    """Return the texts of primary keys, encoded for Redis."""
-    return [str(key).encode(errors="surrogateescape") for key in keys]
-
-
-def are_integers(keys: Sequence[Key]) -> bool:
-    """Return whether these are all integers that a database can store."""
-    with suppress(OverflowError):
-        return set(map(type, keys)) == {int} and bool(array("q", keys))
-    return False
 
 
 def many(values: object) -> Iterable[Key]:

@@ -6,7 +6,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 from django.apps import apps
 from django.db import Error as DatabaseFailure
@@ -16,8 +17,8 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from ..buffer.client import client_of
-from ..buffer.types import Trouble
+from ..buffer.client import RECENT_SECONDS, client_of, trouble_call
+from ..buffer.types import decode
 from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
@@ -35,6 +36,9 @@ and the confirmation, or Redis answers too late, one is left until MAX_TRANSACTI
 
 MOST_REQUESTS = 10_000
 """The most requests to count. After an outage there may be many more, and monitoring should not wait for them."""
+
+MOST_INTENTS = 100
+"""The most intents of a shard to look at, because each may have a thousand owners."""
 
 DAY = 86400
 """Seconds during which a wrong count that the flusher has found is worth a warning."""
@@ -169,6 +173,20 @@ class CounterStatus:
             yield Problem(self.name, "mismatched", text % {"age": duration(self.mismatch_age)})
 
 
+class Trouble(NamedTuple):
+    """The last trouble that processes have had with Redis: the seconds since then, for how many seconds it had
+    ``lasted``, and the ``reason`` that Redis or redis-py gave."""
+
+    age: int
+    lasted: int
+    reason: str
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether processes had it in the last minute, and more than once: one late reply does not count."""
+        return self.age <= RECENT_SECONDS and self.lasted > 0
+
+
 @dataclass(frozen=True)
 class Status:
     """The state of all ``counters`` by name; everything that is wrong as ``problems``; as ``warnings``, what was wrong
@@ -215,7 +233,7 @@ def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: f
             connections[place.alias].close_if_unusable_or_obsolete()
         counters[name] = CounterStatus(name, counter.name, place.alias, place.schema, error)
     try:
-        trouble = client_of(options.CACHE_ALIAS).last_trouble()
+        trouble = read_trouble()
     except CounterError:
         trouble = None
     problems: list[Problem] = []
@@ -227,14 +245,21 @@ def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: f
     return Status(counters, tuple(problems), tuple(warnings), trouble)
 
 
+def read_trouble() -> Trouble | None:
+    """Return the last trouble of all processes, if any. BufferUnavailable during an outage."""
+    now, at, since, reason = client_of(options.CACHE_ALIAS).ask(trouble_call())
+    return Trouble(int(now) - int(at), int(at) - int(since), decode(reason)) if at else None
+
+
 def read_counter(counter: Counter, name: str = "") -> CounterStatus:
     """Return the state of one counter. BufferUnavailable, or a database error, if Redis or the database is out of
     reach."""
     shards = counter.status()
     states = [shard.status for shard in shards]
-    overdue = sum(
-        buffer.overdue(options.HEAL_AFTER, state.now) for buffer, state in zip(counter.buffers, states, strict=True)
-    )
+    overdue = 0
+    for buffer, state in zip(counter.buffers, states, strict=True):
+        ages = (state.now - intent.began for intent in islice(buffer.intents(), MOST_INTENTS))
+        overdue += sum(age >= options.HEAL_AFTER or age < 0 for age in ages)  # below 0: the clock was set back
     model = apps.get_model("notifications_counter", "RecountRequest")
     waiting: QuerySet = QuerySet(model, using=counter.db).filter(counter=counter.name)
     requests = waiting.order_by("pk")[:MOST_REQUESTS].aggregate(number=Count("pk"), since=Min("created_at"))

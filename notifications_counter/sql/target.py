@@ -10,7 +10,8 @@ from functools import cached_property
 from django.db.models import Field, GeneratedField, Model
 from django.utils import timezone
 
-from ..buffer.calls import OWNERS_PER_CALL, chunked
+from ..buffer.calls import OWNERS_PER_CALL
+from ..chunks import chunked
 from ..declaration import Declaration
 from ..declaration.primary_keys import Key
 from ..internals import BaseDatabaseWrapper, Param

@@ -17,8 +17,8 @@ from django.core.exceptions import ValidationError
 from django.db import DataError, IntegrityError, OperationalError, ProgrammingError, connections, transaction
 
 from ..buffer import Buffer
-from ..buffer.calls import chunked
 from ..buffer.types import LIMIT, Fetched
+from ..chunks import chunked
 from ..conf import options
 from ..declaration import Declaration
 from ..declaration.primary_keys import Key

@@ -18,8 +18,8 @@ from uuid import uuid4
 from django.db import OperationalError
 from django.db.models import Exists, Model, OuterRef, Q, QuerySet
 
-from ..buffer.calls import chunked
 from ..buffer.types import Peek
+from ..chunks import chunked
 from ..conf import options
 from ..declaration import Declaration
 from ..declaration.primary_keys import Key

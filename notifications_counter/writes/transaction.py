@@ -21,8 +21,9 @@ from django.db import DatabaseError, Error, connections, transaction
 
 from ..buffer import Buffer
 from ..buffer.buffer import COUNTING_IS_OFF
-from ..buffer.calls import OWNERS_PER_CALL, chunked, in_groups
+from ..buffer.calls import OWNERS_PER_CALL
 from ..buffer.types import Delta
+from ..chunks import chunked, in_groups
 from ..conf import options
 from ..databases.routing import in_schema, schema_of, working_on
 from ..declaration import Declaration

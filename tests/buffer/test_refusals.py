@@ -17,9 +17,10 @@ import redis
 from django.db import transaction
 
 import servers
-from notifications_counter.buffer.calls import OWNERS_PER_CALL, chunked
+from notifications_counter.buffer.calls import OWNERS_PER_CALL
 from notifications_counter.buffer.client import Client, client_of
 from notifications_counter.buffer.connection import FRESH_SECONDS
+from notifications_counter.chunks import chunked
 from notifications_counter.counters import unread
 from notifications_counter.events import EventLog
 from notifications_counter.exceptions import BufferUnavailable
@@ -150,6 +151,7 @@ def test_a_refusal_at_begin(refusal, alice, bob, caplog):
                     maintain()
             assert RecountRequest.objects.count() == 4
         Notification.objects.create(user=alice, title="x")
+        assert_reads(alice, bob)  # Redis is told of the doubts that it has refused
     levels, texts = zip(*told(caplog), strict=True)
     assert levels[-1] == "WARNING"
     assert "answers again" in texts[-1]
@@ -182,6 +184,7 @@ def test_an_address_that_leads_to_another_server(use, alice, pool):
             Notification.objects.create(user=alice, title="x")
             assert not RecountRequest.objects.exists()
             assert_reads(alice)
+            assert unread.status()[0].server.startswith(master.info("server")["run_id"])
         line.socket.close()
 
 

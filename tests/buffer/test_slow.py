@@ -1,11 +1,13 @@
 """A Redis that answers late: a call waits for the timeouts of the cache, and then Redis is down for a while."""
 
+import gc
 import signal
 from collections.abc import Callable, Iterator
 from functools import partial
-from threading import Timer
+from threading import Thread, Timer
 
 import pytest
+import redis
 from django.db import transaction
 
 from notifications_counter.buffer.client import Client, read_all_owed
@@ -96,6 +98,42 @@ def test_a_confirmation_that_is_late(use, relay, alice):
     assert_reads(alice)
     work(client)
     assert_heals(alice)
+
+
+def test_a_thread_that_ends_before_the_reply(use, relay, alice):
+    """Its connection is not used again, so that nobody takes the reply for that of another command."""
+    use(SOCKET_TIMEOUT=60)
+    unread.heal()
+    notify(alice)
+    assert_reads(alice)
+    read_all_owed()
+    with relay.slow(TIMEOUT):
+        thread = Thread(target=partial(Notification.objects.create, user=alice, title="x"))
+        thread.start()
+        thread.join()
+        gc.collect()
+        assert unread.count(alice) == 4
+
+
+def test_a_doubt_while_another_thread_tries_again(use, relay, alice, bob):
+    """Redis is told of it as well, before it is read."""
+    client = use(SOCKET_TIMEOUT=60)
+    unread.heal()
+    notify(alice)
+    notify(bob)
+    assert_reads(alice, bob)
+    client.breaker.trip(redis.ConnectionError("a moment of weakness"))
+    client.breaker.retry_at = 0.0  # as if the time had passed
+    with relay.slow(4 * TIMEOUT):
+        thread = Thread(target=unread.count, args=[bob])
+        thread.start()
+        wait_until(lambda: client.breaker.retry_at > 0)
+        Notification.objects.create(user=alice, title="x")
+        thread.join()
+    for _ in range(2):
+        client.breaker.retry_at = 0.0
+        assert_reads(alice, bob)
+    assert client.breaker.down_since is None
 
 
 def test_less_than_the_timeout_is_no_outage(use, relay, alice, bob):

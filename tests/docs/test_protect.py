@@ -19,6 +19,7 @@ from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification
+from notifications_counter.monitoring.status import read_trouble
 from tests.support import assert_heals, assert_reads, begin_now, entries, notify
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
@@ -82,7 +83,7 @@ def test_everything_works_with_the_permissions_of_the_docs(admin, make_user):
         client_of("default").breaker.trip(redis.ConnectionError("a moment of weakness"))
         client_of("default").breaker.retry_at = 0.0
         assert_heals(alice, bob)
-        client_of("default").last_trouble()
+        read_trouble()
     use_the_recipes()
     assert not refused(admin)
     # From Redis 7 on, the name of a subcommand follows after a bar.

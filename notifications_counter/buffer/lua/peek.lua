@@ -9,8 +9,8 @@ local ready_now = redis.call('GET', ready)
 local flying, is_everyone = which_fly(owners)
 local added, cut = redis.call('ZMSCORE', pending, unpack(owners)), redis.call('ZMSCORE', flushing, unpack(owners))
 for i, owner in ipairs(owners) do
-  local n = #reply
-  reply[n + 1], reply[n + 2] = total_at(total_of(owner, ready_now)) or '', added[i] or ready_now and '' or 'inf'
-  reply[n + 3], reply[n + 4] = cut[i] or '', (is_everyone or flying[i]) and 1 or 0
+  local total = total_at(total_of(owner, ready_now)) or ''
+  local waits = added[i] or ready_now and '' or 'inf'
+  reply[i] = {total, waits, cut[i] or '', (is_everyone or flying[i]) and 1 or 0}
 end
 return reply
