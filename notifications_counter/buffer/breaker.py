@@ -10,8 +10,7 @@ from ..caches import reason_of
 from ..conf import options
 from ..exceptions import BufferUnavailable
 
-LOG_SECONDS = 60
-"""Seconds between two messages about the same refusal."""
+LOG_SECONDS = 60  # between two messages about the same refusal
 
 logger = logging.getLogger("notifications_counter")
 

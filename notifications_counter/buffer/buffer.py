@@ -30,8 +30,11 @@ from .types import (
     parse_int,
 )
 
-LEASE = 10
-"""Seconds that a lease lasts. Safety does not depend on it."""
+LEASE = 10  # seconds; safety does not depend on it
+HOUR = 3600  # seconds for which an interrupted walk can be resumed
+EXACT = 2**53  # Redis adds integers below this exactly, and a larger change is unknown to it
+REASON = 500  # the most characters of a failure that are noted
+MOST_KEYS = 5000  # of totals that are remembered, at about 200 bytes each
 
 OFF_SECONDS = 5
 """Seconds for which a process that has met that counting is off asks no more."""
@@ -48,18 +51,6 @@ IDENTITY = ("run_id", "master_replid")
 NAMELESS = "nameless"
 """The name of a server whose INFO is refused, or has none of these fields."""
 
-EXACT = 2**53
-"""Redis adds integers below this exactly. A larger change is unknown to it."""
-
-HOUR = 3600
-"""Seconds for which an interrupted walk can be resumed."""
-
-MOST_KEYS = 5000
-"""The most keys of totals that are remembered. They take about 200 bytes each."""
-
-REASON = 500
-"""The most characters of a failure that are noted."""
-
 
 class MustCountRows(BufferUnavailable):
     """Redis answers, but only the rows tell the count: it has lost ``ready``, another declaration is in force, or the
@@ -72,9 +63,9 @@ class Trusted(NamedTuple):
 
     ready: str | bytes
     prefix: str
-    keys: dict[int, bytes]
+    keys: dict[object, bytes]
 
-    def keys_of(self, owners: Sequence[Any]) -> list[bytes]:
+    def keys_of(self, owners: Sequence[object]) -> list[bytes]:
         """Return the keys of the totals of owners, which are given by their primary keys."""
         with suppress(KeyError):
             return list(map(self.keys.__getitem__, owners))
@@ -312,7 +303,7 @@ class Buffer:
         self.client.call("SET", self.keys.walked, position, "EX", HOUR)
 
 
-def totals_of(shares: Sequence[tuple[Buffer, Sequence[Any]]]) -> list[list[int | None] | None]:
+def totals_of(shares: Sequence[tuple[Buffer, Sequence[object]]]) -> list[list[int | None] | None]:
     """Return the cached totals of owners in each shard, given by primary keys, in one round trip; None for each that is
     not cached, and for a shard that raises BufferUnavailable."""
     if not shares:
@@ -338,7 +329,7 @@ def totals_of(shares: Sequence[tuple[Buffer, Sequence[Any]]]) -> list[list[int |
     return found
 
 
-def check_used(reply: Any) -> None:
+def check_used(reply: object) -> None:
     """Raise BufferUnavailable if no flusher uses the keys of a script."""
     if reply == 0:
         raise BufferUnavailable("Redis is new or was emptied, or SHARDS has changed. Reads count rows until a flush.")

@@ -13,7 +13,7 @@ from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 from json.encoder import encode_basestring
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 Argument = str | int | bytes
 
@@ -82,6 +82,10 @@ class Call(NamedTuple):
         """The same call for a server that does not know the script."""
         assert self.script
         return Call(("EVAL", self.script.source, *self.command[2:]), self.script)
+
+
+Answer = tuple[Call, Any]
+"""A call and its reply, which may be a ResponseError."""
 
 
 def owners_as_json(owners: Sequence[str]) -> str:

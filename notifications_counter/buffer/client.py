@@ -22,24 +22,17 @@ from ..caches import problem_of
 from ..conf import options
 from ..exceptions import BufferUnavailable, ConfigurationError
 from .breaker import Breaker
-from .calls import OWNERS_PER_CALL, Argument, Call, Script, script
+from .calls import OWNERS_PER_CALL, Answer, Argument, Call, Script, script
 from .connection import FAILURES, Connection
 from .keys import trouble
 
 EXHAUSTED: Any = getattr(redis.exceptions, "MaxConnectionsError", ())
 """What a pool raises if all its connections are in use, since redis-py 6."""
 
-EVERYONE = b"\xff"
-"""Stands among owners, which are texts, for everyone."""
-
-NOTE_SECONDS = 10
-"""Seconds between two notes of a process about trouble."""
-
-RECENT_SECONDS = 60
-"""Seconds after which trouble that no process has noted again is over."""
-
-REASON = 300
-"""The most characters of a reason that are noted."""
+EVERYONE = b"\xff"  # among owners, which are texts
+NOTE_SECONDS = 10  # between two notes of a process about trouble
+RECENT_SECONDS = 60  # after these, trouble that no process has noted again is over
+REASON = 300  # the most characters of a reason that are noted
 
 _clients: dict[str, Client] = {}
 
@@ -211,14 +204,14 @@ class Client:
     def _can_hold(self) -> bool:
         return type(self._pool) is redis.ConnectionPool
 
-    def exchange(self, calls: Sequence[Call], wait: bool = True) -> list[tuple[Call, Any]]:
+    def exchange(self, calls: Sequence[Call], wait: bool = True) -> list[Answer]:
         """Send calls over this thread's connection, and return calls with their replies; see ``Connection``."""
         if self._pool is None:
             return self._exchange_with_nodes(calls)
         connection = self._take()
-        scripts = {call.script for call in calls}
+        are_known = wait or self._ran.issuperset([call.script for call in calls])
         try:
-            answers = connection.exchange(calls, wait or not connection.is_held or not scripts <= self._ran)
+            answers = connection.exchange(calls, wait or not connection.is_held or not are_known)
         except BaseException:
             connection.release(close=True)
             raise
@@ -226,8 +219,8 @@ class Client:
             self._thread.held = connection
         else:
             connection.release()
-        if answers:
-            self._ran |= scripts
+        if not are_known:
+            self._ran.update([call.script for call in calls])
         return answers
 
     def _take(self) -> Connection:
@@ -250,7 +243,7 @@ class Client:
         if held is not None:
             held.end()
 
-    def _exchange_with_nodes(self, calls: Sequence[Call]) -> list[tuple[Call, Any]]:
+    def _exchange_with_nodes(self, calls: Sequence[Call]) -> list[Answer]:
         """Send calls to the nodes of a cluster, and wait for the replies. Redis-py follows keys that move."""
         pipeline = self.redis.pipeline()
         for call in calls:
@@ -258,9 +251,8 @@ class Client:
         answers = list(zip(calls, pipeline.execute(raise_on_error=False), strict=True))
         for i, (call, reply) in enumerate(answers):
             if isinstance(reply, NoScriptError):
-                reply = self.redis.execute_command(*call.by_source.command)
-                answers[i] = call, reply
-            if isinstance(reply, FAILURES) and not isinstance(reply, ResponseError):
+                answers[i] = call, self.redis.execute_command(*call.by_source.command)
+            elif isinstance(reply, FAILURES) and not isinstance(reply, ResponseError):
                 raise reply
         return answers
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from redis.exceptions import ConnectionError, NoScriptError, RedisClusterException, RedisError, ResponseError
 
-from .calls import Call
+from .calls import Answer, Call
 
 FAILURES = (RedisError, RedisClusterException, OSError)
 """All that redis-py raises if Redis does not answer, or refuses."""
@@ -33,12 +33,12 @@ class Connection:
     def __init__(self, pool: Any, outages: int):
         self.pool, self.outages = pool, outages
         self.owed: list[Call] = []
-        self.late: list[tuple[Call, Any]] = []
+        self.late: list[Answer] = []
         self._pid, self._used = os.getpid(), time.monotonic()
         self._connection = pool.get_connection()
         self._connection.register_connect_callback(self._forget_owed)
 
-    def exchange(self, calls: Sequence[Call], wait: bool = True) -> list[tuple[Call, Any]]:
+    def exchange(self, calls: Sequence[Call], wait: bool = True) -> list[Answer]:
         """Send calls in one go. Returns each call that was owed a reply with this reply, which may be a ResponseError;
         without ``wait`` nothing, so that the calls are owed theirs. Raises one of FAILURES."""
         connection, is_first = self._connection, not self.owed
@@ -54,7 +54,7 @@ class Connection:
         late, self.late = self.late, []
         return [*late, *self.read_owed()]
 
-    def read_owed(self) -> list[tuple[Call, Any]]:
+    def read_owed(self) -> list[Answer]:
         """Return each call that is owed a reply, and its reply. A script that Redis does not know is sent again, by its
         source: it has not run yet, so it does not run twice."""
         answers = [(call, self._read()) for call in self.owed]
@@ -86,7 +86,7 @@ class Connection:
         except FAILURES:
             return False
 
-    def _forget_owed(self, connection: Any) -> None:
+    def _forget_owed(self, connection: object) -> None:
         """Redis-py has connected again: somebody had closed the connection."""
         self.owed.clear()
 

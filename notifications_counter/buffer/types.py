@@ -98,7 +98,7 @@ class AnnouncedIntent:
     owners: list[str] | None = None
 
     @classmethod
-    def of(cls, id: str, entry: Any) -> AnnouncedIntent:
+    def of(cls, id: str, entry: str | bytes) -> AnnouncedIntent:
         """Return the intent in an entry of ``intents``."""
         try:
             about = json.loads(entry)
@@ -111,7 +111,7 @@ SMALL = {b"%d" % number: number for number in range(1000)}
 """Most totals, because ``int`` takes twice as long to read one."""
 
 
-def as_bytes(owners: Sequence[Any], prefix: str = "") -> list[bytes]:
+def as_bytes(owners: Sequence[object], prefix: str = "") -> list[bytes]:
     """Return the owner keys of primary keys, behind a prefix, encoded for Redis. Integers, which a counter has either
     always or never, are encoded all at once, which is faster."""
     first = encode(prefix)
@@ -130,7 +130,7 @@ def as_integers(totals: Sequence[Any]) -> list[int | None]:
     return [None if total is None else parse_int(total) for total in totals]
 
 
-def decode(value: Any) -> str:
+def decode(value: object) -> str:
     """Return a reply as text. Bytes that are not UTF-8 become surrogates, which can be sent to Redis again."""
     return value.decode(errors="surrogateescape") if isinstance(value, bytes) else str(value)
 
@@ -140,7 +140,7 @@ def encode(text: str) -> bytes:
     return text.encode(errors="surrogateescape")
 
 
-def parse_int(number: Any) -> int | None:
+def parse_int(number: str | bytes | int) -> int | None:
     """Return a number in a reply; None if it is not an integer of 64 bits, such as the score of an unknown delta."""
     with suppress(ValueError):
         found = int(number)

@@ -4,7 +4,6 @@
 -- Reply for each owner: its cached total; its pending and its flushing delta ('' where there is none; without ready,
 --       everyone has an unknown one); 1 if it is in flight
 local owners, reply = cjson.decode(ARGV[1]), {}
-if #owners == 0 then return reply end
 local ready_now = redis.call('GET', ready)
 local flying, is_everyone = which_fly(owners)
 local added, cut = redis.call('ZMSCORE', pending, unpack(owners)), redis.call('ZMSCORE', flushing, unpack(owners))

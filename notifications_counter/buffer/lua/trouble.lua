@@ -1,7 +1,7 @@
 -- Notes that a process has trouble with Redis, or had an outage; and reads the last trouble.
 -- KEYS  trouble (hash)
 -- ARGV  1 reason, '' to read only  2 seconds without trouble after which the next one is new
--- Reply time now, then the time of the trouble, when it began, and its reason, '' if there is none
+-- Reply time now, then the time of the trouble, when it began, and its reason, nil if there is none
 local now = redis.call('TIME')[1]
 if ARGV[1] ~= '' then
   redis.call('HDEL', trouble, '') -- no such field; a script whose first write is this also runs without memory
@@ -9,5 +9,4 @@ if ARGV[1] ~= '' then
   if now - at > tonumber(ARGV[2]) then redis.call('HSET', trouble, 'since', now) end
   redis.call('HSET', trouble, 'at', now, 'reason', ARGV[1])
 end
-local found = redis.call('HMGET', trouble, 'at', 'since', 'reason')
-return {now, found[1] or '', found[2] or '', found[3] or ''}
+return {now, unpack(redis.call('HMGET', trouble, 'at', 'since', 'reason'))}
