@@ -88,7 +88,8 @@ class Owners:
     def keys_of(self, owners: Sequence[object]) -> Sequence[Key]:
         """Return the primary keys of owners, as ``key`` does. Integers, or instances of one model, are taken all at
         once, because for one owner this would take as long as reading its count."""
-        keys, kinds = owners, set(map(type, owners))
+        keys: Sequence[Key] = owners
+        kinds = set(map(type, owners))
         if self.has_integer_keys and len(kinds) == 1:
             (kind,) = kinds
             if issubclass(kind, Model) and _column_of_key(kind) == _column(self.key_fields[0]):
