@@ -46,7 +46,7 @@ objects = Notification.objects
 
 
 def total_key(user: Any) -> str:
-    return buffer().keys.total(buffer().status().ready.partition(":")[0], str(user.pk))
+    return buffer().keys.total(buffer().status().generation, str(user.pk))
 
 
 # ----------------------------------------------------------------------------------------------------------- cost

@@ -44,7 +44,7 @@ KEYS = ["ready", "state", "pending", "flushing", "intents", "in_flight", "aside"
 
 @pytest.mark.parametrize("key", KEYS)
 def test_a_key_that_something_else_wrote(healed, alice, bob, redis_client, key):
-    """A script that fails on the foreign value deletes it. What a lost key means: tests/protocol."""
+    """The flusher deletes what has another type. What a lost key means: tests/protocol."""
     notify(alice)
     assert_reads(alice, bob)
     create(alice)
