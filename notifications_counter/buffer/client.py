@@ -40,7 +40,6 @@ _clients: dict[str, Client] = {}
 @receiver(setting_changed)
 def _forget_clients(*, setting: str, **_: object) -> None:
     if setting == "CACHES":
-        read_all_owed()
         _clients.clear()
 
 

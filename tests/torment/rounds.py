@@ -121,10 +121,11 @@ class Round:
                 raise Wrong(self.story(tormentor, wrong))
 
     def settings(self, server: servers.Server) -> override_settings:
-        """Its own Redis, and little patience."""
+        """Its own Redis, a pool of its own, since django-redis has one for each address, and little patience."""
         cache = settings.CACHES["default"]
+        own = {"LOCATION": f"{server.url}#{now()}", "OPTIONS": {**cache["OPTIONS"], **self.options}}
         return override_settings(
-            CACHES={"default": {**cache, "LOCATION": server.url, "OPTIONS": {**cache["OPTIONS"], **self.options}}},
+            CACHES={"default": {**cache, **own}},
             NOTIFICATIONS_COUNTER={**settings.NOTIFICATIONS_COUNTER, **self.entries},
         )
 
