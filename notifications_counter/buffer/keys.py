@@ -32,7 +32,7 @@ class Keys:
         return f"{self.base}:total:{generation}:{owner}"
 
 
-NAMES = [name for name in Keys.__annotations__ if name != "base"]
+NAMES = list(Keys.__annotations__)[1:]  # without base
 
 
 def trouble(prefix: str) -> str:

@@ -47,11 +47,11 @@ class Forks:
         if not alive:
             return True
         coverage = Coverage(data_file=None, config_file=False, source=[str(PACKAGE)])
-        coverage.start()
         for test in self.items:
+            coverage.start()  # again, because some tests trace lines themselves
             coverage.switch_context(test)
             self.run(test)
-        coverage.stop()
+            coverage.stop()
         self.reached = {file: coverage.get_data().contexts_by_lineno(str(file)) for file in PACKAGE.rglob("*.py")}
         print(f"\n{len(self.items)} tests, of which fail without a change:", *self.failed, flush=True)
         for number, change in enumerate(alive, 1):
@@ -108,7 +108,7 @@ class Forks:
 
 
 def swap(change: Change) -> None:
-    """Give the functions of a file their changed code, and empty what is cached."""
+    """Give the functions of a file their changed code, and empty what is cached. What runs at import stays."""
     path, codes = str(ROOT / change.file), {}
     waiting = [compile(change.source, path, "exec")] if path.endswith(".py") else []
     for code in waiting:
