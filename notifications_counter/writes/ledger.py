@@ -35,6 +35,9 @@ COMMITS_NOTHING = re.compile(
     r"SET\s+CONSTRAINTS|PRAGMA\s+FOREIGN_KEY_CHECK)\b[^;]*$",  # each TestCase ends with one of these two
 )
 
+CALLS = re.compile(r"\b(?:CALL|EXECUTE)\b")
+"""A procedure of MariaDB or MySQL may roll back, also where a prepared statement calls it."""
+
 READ_COMMITTED = {"read committed", "read uncommitted"}
 """Isolation levels at which a transaction sees the commits of others."""
 
@@ -130,11 +133,13 @@ class Ledger:
         """Execute any statement of a transaction that has changed counts (rule: unknown)."""
         text = (sql if isinstance(sql, str) else repr(sql)).upper()  # psycopg also takes bytes and composed SQL
         logs = list(self._logs.values())
+        may_commit = not COMMITS_NOTHING.match(text)  # COMMIT, a procedure, on MySQL any change of the schema
+        may_roll_back = "ROLLBACK" in text or "ABORT" in text or (may_commit and CALLS.search(text))
         try:
             for log in logs:
-                if "ROLLBACK" in text or "ABORT" in text:
+                if may_roll_back:
                     log.mark_unknown()
-                if not COMMITS_NOTHING.match(text):  # COMMIT, a procedure, on MySQL any change of the schema
+                if may_commit:
                     log.announce(self._connection())
             return execute(sql, params, many, context)
         except BaseException:  # the database may have rolled back the statement, or everything

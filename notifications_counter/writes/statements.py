@@ -78,7 +78,7 @@ def insert(counters: Counters, compiler: SQLCompiler, execute: Execute, is_stock
 
         if fields and connection.features.can_return_columns_from_insert:
             result = execute(compiler, fields)
-            number = len(result or ())
+            number = sum(row is not None for row in result or ())  # None: Django fetched a row that was skipped
         else:
             with connection.execute_wrapper(count):
                 result = execute(compiler, fields)
