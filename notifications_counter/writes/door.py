@@ -103,15 +103,23 @@ def _door(kind: type[SQLCompiler], name: str) -> Execute:
             counters = tuple([counter for counter in counters if not counter.is_silent(connection)])
         if not counters:
             return original(compiler, *args, **kwargs)
-        if lack_columns(counters, meta.model):
-            return _doubt_everyone(counters, connection, partial(original, compiler, *args, **kwargs))
-        is_stock = type(query) is QUERIES[kind] and type(compiler) is connection.ops.compiler(kind.__name__)
-        if kind is SQLInsertCompiler:
-            return insert(counters, compiler, original, is_stock, *args, **kwargs)
-        return UpdateOrDelete(counters, compiler, original, is_stock, *args, **kwargs).run()
+        return _count(counters, kind, compiler, original, *args, **kwargs)
 
     vars(execute)["is_door"] = True
     return execute
+
+
+def _count(
+    counters: Counters, kind: type[SQLCompiler], compiler: Any, original: Execute, *args: Any, **kwargs: Any
+) -> object:
+    """Execute a statement on a table with these counters, and count what it changes."""
+    query, connection = compiler.query, compiler.connection
+    if lack_columns(counters, query.get_meta().model):
+        return _doubt_everyone(counters, connection, partial(original, compiler, *args, **kwargs))
+    is_stock = type(query) is QUERIES[kind] and type(compiler) is connection.ops.compiler(kind.__name__)
+    if kind is SQLInsertCompiler:
+        return insert(counters, compiler, original, is_stock, *args, **kwargs)
+    return UpdateOrDelete(counters, compiler, original, is_stock, *args, **kwargs).run()
 
 
 @lru_cache(maxsize=100)
