@@ -52,7 +52,7 @@ class Relay:
 
     def _carry(self, client: socket.socket, server: socket.socket) -> None:
         sources, replies = [client, server], deque[tuple[float, bytes]]()
-        with client, server, suppress(OSError):
+        with client, server, suppress(OSError), _shut(client, server):
             while True:
                 while replies and (replies[0][0] <= time.monotonic() or not self.delay):
                     data = replies.popleft()[1]
@@ -67,3 +67,14 @@ class Relay:
                         sources = sources if data else [client]
                     elif not data or not self.pass_on(data, False, server):
                         return
+
+
+@contextmanager
+def _shut(*ends: socket.socket) -> Iterator[None]:
+    """Shut sockets at the end: closing them is not enough while a process that was forked has a copy."""
+    try:
+        yield
+    finally:
+        for end in ends:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
