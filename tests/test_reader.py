@@ -66,10 +66,11 @@ def test_a_cached_total_takes_few_calls(alice):
     notify(alice)
     unread.count(alice.pk)
     gc.collect()  # transactions of other tests may live on in tracebacks
+    names = ("notifications_counter.", "django.utils.connection")  # looking up a connection takes as long as ten calls
     runs: list[list[str]] = []
 
     def note(frame: Any, event: str, _: Any) -> None:
-        if event == "call" and frame.f_globals["__name__"].startswith("notifications_counter."):
+        if event == "call" and frame.f_globals["__name__"].startswith(names):
             runs[-1].append(frame.f_code.co_name)
 
     for _ in range(9):
@@ -80,7 +81,7 @@ def test_a_cached_total_takes_few_calls(alice):
         finally:
             sys.setprofile(None)
     calls = min(runs, key=len)
-    assert len(calls) <= 31, calls  # two less with hiredis
+    assert len(calls) <= 20, calls  # two less with hiredis
 
 
 def test_shards_are_asked_together():

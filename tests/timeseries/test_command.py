@@ -1,9 +1,11 @@
 import io
+import itertools
 import signal
 
 import pytest
 from django.core.management import CommandError, call_command
 
+from notifications_counter.management.commands import clean_counters
 from notifications_counter.management.commands.clean_counters import Command
 from notifications_counter.management.console import Stop
 from notifications_counter.timeseries import TimeSeries, update_counter, update_counters
@@ -64,6 +66,14 @@ def test_coarse_counters_are_due_less_often():
     lines = command.stdout.getvalue().splitlines()
     looked = [line.partition(",")[0].removeprefix("Looked at ") for line in lines]
     assert looked == ["7 counters", *["3 counters"] * 4, "4 counters", *["3 counters"] * 4, "4 counters", "3 counters"]
+
+
+def test_it_rests_after_a_pass_that_took_longer_than_a_minute(monkeypatch):
+    monkeypatch.setattr(clean_counters, "monotonic", itertools.count(0, 70).__next__)
+    command, stop = Command(stdout=io.StringIO()), Minutes()
+    command.verbosity = 1
+    command.loop(stop)
+    assert set(stop.waited) == {1}
 
 
 def test_a_signal_ends_a_pass_between_two_pages():

@@ -40,7 +40,7 @@ class Command(CounterCommand):
                 self.run(stop, lambda precision: passes % max(1, precision // MINUTE) == 0, quiet=True)  # noqa: B023
             failures.end_run()
             passes += 1
-            stop.wait(max(0, started + MINUTE - monotonic()))
+            stop.wait(max(1, started + MINUTE - monotonic()))  # at least a second, as in the book
 
     def run(self, stop: Stop, due: Callable[[int], bool], quiet: bool = False) -> None:
         """Do one pass. ``quiet``: print nothing if there was nothing to do."""
