@@ -34,7 +34,6 @@ LEASE = 10  # seconds; safety does not depend on it
 HOUR = 3600  # seconds for which an interrupted walk can be resumed
 EXACT = 2**53  # Redis adds integers below this exactly, and a larger change is unknown to it
 REASON = 500  # the most characters of a failure that are noted
-MOST_KEYS = 5000  # of totals that are remembered, at about 200 bytes each
 
 OFF_SECONDS = 5
 """Seconds for which a process that has met that counting is off asks no more."""
@@ -58,23 +57,10 @@ class MustCountRows(BufferUnavailable):
 
 
 class Trusted(NamedTuple):
-    """The value of ``ready`` when totals were last read, and the beginning of their ``keys``, which depends on it. The
-    keys of integers are remembered, because building one takes longer than reading a total."""
+    """The value of ``ready`` when totals were last read, and the beginning of their keys, which depends on it."""
 
     ready: str | bytes
     prefix: str
-    keys: dict[object, bytes]
-
-    def keys_of(self, owners: Sequence[object]) -> list[bytes]:
-        """Return the keys of the totals of owners, which are given by their primary keys."""
-        with suppress(KeyError):
-            return list(map(self.keys.__getitem__, owners))
-        found = as_bytes(owners, self.prefix)
-        if type(owners[0]) is int:
-            if len(self.keys) > MOST_KEYS:
-                self.keys.clear()
-            self.keys.update(zip(owners, found, strict=True))
-        return found
 
 
 class Buffer:
@@ -91,7 +77,7 @@ class Buffer:
         self.shard = shard
         self.fingerprint = fingerprint
         self.is_known = is_known
-        self.trusted = Trusted("", keys.total("0", ""), {})
+        self.trusted = Trusted("", keys.total("0", ""))
 
     def script_call(self, name: str, *args: Argument) -> Call:
         """Return the call of a script with the keys that it names."""
@@ -128,7 +114,7 @@ class Buffer:
             self.fall_silent()
         if not generation or fingerprint != self.fingerprint:  # rule: declared_read
             raise MustCountRows(f"Redis (cache {self.client.alias!r}) has no counts that are ready.")
-        self.trusted = Trusted(ready or "", self.keys.total(generation, ""), {})
+        self.trusted = Trusted(ready or "", self.keys.total(generation, ""))
 
     def fall_silent(self) -> None:
         """Take counting for off, as Redis says."""
@@ -310,7 +296,7 @@ def totals_of(shares: Sequence[tuple[Buffer, Sequence[object]]]) -> list[list[in
         return []
     before = [buffer.trusted for buffer, _ in shares]
     calls = [
-        Call(("MGET", buffer.keys.ready, *trusted.keys_of(owners)))
+        Call(("MGET", buffer.keys.ready, *as_bytes(owners, trusted.prefix)))
         for (buffer, owners), trusted in zip(shares, before, strict=True)
     ]
     found: list[list[int | None] | None] = []

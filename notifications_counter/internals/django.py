@@ -43,7 +43,6 @@ __all__ = [
     "MigrationWriter",
     # The descriptor of a field that reads the instance's __dict__. Another one may return anything.
     "DeferredAttribute",
-    # A registry for a model of another package's table, which belongs to no app.
     # The page that Django shows for an exception, with the handler404 of the site.
     "response_for_exception",
     # The type of a connection, and of a function that executes a statement on it.

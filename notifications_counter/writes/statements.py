@@ -159,9 +159,7 @@ class UpdateOrDelete:
         self.compiler, self.is_stock, self._execute_by = compiler, is_stock, execute
         self.query: Any = compiler.query
         self.connection = compiler.connection
-        self.model = (
-            compiler.query.get_meta().model
-        )  # perhaps another one of the counted table, as at the time of a migration
+        self.model = self.query.get_meta().model  # perhaps a migration's, of the counted table
         self.is_delete = isinstance(compiler, SQLDeleteCompiler)
         self.fields = result_type if isinstance(result_type, list | tuple) else None  # of save(), since Django 6.0
         self.names = {field.attname for field, *_ in getattr(self.query, "values", ())}
