@@ -93,6 +93,8 @@ def insert(counters: Counters, compiler: SQLCompiler, execute: Execute, is_stock
         updated = {field.attname for field in query.update_fields}
         if key.attname in returned and len(result or ()) == len(query.objs):
             pks = [row[returned.index(key.attname)] for row in result]
+        elif query.unique_fields and {*query.unique_fields} != {*query.model._meta.pk_fields}:
+            pks = [None]  # a row that was in conflict has a key of its own
         else:
             pks = [getattr(instance, key.attname, None) for instance in query.objs]
         moves = query.on_conflict is not None and any(counter.moves(updated) for counter in counters)

@@ -219,6 +219,22 @@ def test_a_key_that_is_another_each_time(house):
     assert_exact(house, counter=open_transfers)
 
 
+@pytest.mark.skipif(connection.vendor == "mysql", reason="MariaDB updates the row of this primary key.")
+def test_an_upsert_of_a_row_with_another_key(house, garden):
+    fields = {
+        "id": models.UUIDField(primary_key=True),
+        "number": models.IntegerField(unique=True),
+        "sold": models.BooleanField(default=False),
+    }
+    with counted("numbered", Q(sold=False), **fields) as (model, counter):
+        model.objects.create(id=UUID(int=1), project=house, number=1)
+        model.objects.create(id=UUID(int=2), project=garden, number=2)
+        assert counter.counts([house, garden]) == {house.pk: 1, garden.pk: 1}
+        upsert = {"update_conflicts": True, "unique_fields": ["number"], "update_fields": ["sold"]}
+        model.objects.bulk_create([model(id=UUID(int=2), project=garden, number=1, sold=True)], **upsert)
+        assert counter.counts([house, garden]) == {house.pk: 0, garden.pk: 1}
+
+
 @pytest.mark.skipif(connection.vendor == "mysql", reason="MariaDB has no such triggers.")
 def test_rows_that_a_trigger_does_not_let_in(alice, house):
     """Where Django wants its key back, it fails; a key of the site's own it takes for stored."""
