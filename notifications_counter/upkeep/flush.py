@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from uuid import uuid4
 
 from django.core.exceptions import ValidationError
@@ -68,6 +68,30 @@ def _note_run(counter: Declaration, failure: str = "") -> None:
         counter.buffers[0].note_run(failure)
 
 
+@dataclass
+class Part:
+    """A part of a batch, on its way to the database.
+
+    ``buffer``, ``row``  of its shard
+    ``had_aside``        whether owners of the shard have been set aside before
+    ``counts``           what is to be stored, then what is stored, by owner
+    ``deltas``           what is added to stored totals by that, if nothing wrote behind the ORM's back; without owners
+                         for whom Redis cannot tell
+    ``uncached``         owners whose rows are counted, because Redis has no total
+    ``aside``            why the others are not stored, by owner key
+    ``before``           the totals that were stored before
+    """
+
+    buffer: Buffer
+    row: CounterShard
+    had_aside: bool
+    counts: dict[Key, int] = field(default_factory=dict)
+    deltas: dict[Key, int] = field(default_factory=dict)
+    uncached: set[Key] = field(default_factory=set)
+    aside: dict[str, str] = field(default_factory=dict)
+    before: dict[Key, int] = field(default_factory=dict)
+
+
 class Flusher:
     """Flushes one counter."""
 
@@ -95,118 +119,77 @@ class Flusher:
         started = time.monotonic()
         rows = {row.shard: row for row in shard_rows(self.counter).filter(shards=options.SHARDS)}
         # During a walk at full speed, stored totals are not what they were when Redis was lost.
-        self.can_tell = 0 in rows and WalkState.of(rows[0].walk).speed != FULL_SPEED
+        can_tell = 0 in rows and WalkState.of(rows[0].walk).speed != FULL_SPEED
         for buffer in self.counter.buffers:
             row = rows.get(buffer.shard)
             # rule: declared_flush
             if row is not None and row.mark and row.fingerprint == buffer.fingerprint:
-                while not self.stopped() and self._flush_batch(buffer, row):  # first, one that another flusher has left
+                # First, a batch that another flusher has left.
+                while not self.stopped() and self._flush_batch(buffer, row, can_tell):
                     pass
         if self.result.owners or self.result.aside:
             log_event("flush", self.counter, seconds=time.monotonic() - started, **asdict(self.result))
         return self.result
 
-    def _flush_batch(self, buffer: Buffer, row: CounterShard) -> bool:
-        """Write one batch. Returns whether another one may wait."""
+    def _flush_batch(self, buffer: Buffer, row: CounterShard, can_tell: bool) -> bool:
+        """Write one batch, and report wrong counts if it ``can_tell`` them. Returns whether another one may wait."""
         own = uuid4().hex
-        batch, size, self.set_aside_before = buffer.cut(row.mark, own)
+        batch, size, number_aside = buffer.cut(row.mark, own)
         if not batch:
             return False
         done = int(row.mark.split(":")[1]) if row.mark.startswith(batch) else 0
         while done < size:
             end = min(done + self.chunk_size, size)
-            fetched = buffer.fetch(done, end - 1)
-            if not self._write(buffer, row, fetched, f"{batch}:{end}:{uuid4().hex[:12]}"):
+            part = Part(buffer, row, bool(number_aside))
+            self._decide(part, buffer.fetch(done, end - 1))
+            if not self._store(part, sorted(part.counts), f"{batch}:{end}:{uuid4().hex[:12]}"):
                 return False
+            self._follow_up(part, can_tell)
             done = end
             self.progress(min(done, size - 1), size - 1)  # one is the sentinel
             if done < size and self.stopped():
                 return False
         return buffer.drop(batch, row.mark) and batch != own
 
-    def _write(self, buffer: Buffer, row: CounterShard, fetched: Sequence[Fetched], mark: str) -> bool:
-        """Write a chunk of a batch, and move the mark. Returns False if it is not what the flusher has seen."""
-        owners: dict[Key, Fetched] = {}
-        aside: dict[str, str] = {}
+    # ------------------------------------------------------------------ decide
+    def _decide(self, part: Part, fetched: Sequence[Fetched]) -> None:
+        """Decide what is to be stored: the cached total as it was at the cut, or else the number of rows."""
+        to_count: list[Key] = []
         for each in fetched:
             try:
-                owners[self.counter.decode(each.owner)] = each
+                key = self.counter.decode(each.owner)
             except ValidationError:
-                aside[each.owner] = "it is not the primary key of an owner. Find out what wrote it"
-        counts: dict[Key, int] = {
-            key: each.total - (each.later or 0)
-            for key, each in owners.items()
-            # A negative total lacks a delta that is committed and not sent.
-            if each.total is not None and each.total - (each.later or 0) >= self.counter.least
-        }
-        for key in counts:
-            if owners[key].later is None:  # the total was cached after a doubt
-                owners[key] = owners[key]._replace(delta=None)
-        for some in chunked([key for key in owners if key not in counts], PAGE):
-            self._count(some, counts, aside)
+                part.aside[each.owner] = "it is not the primary key of an owner. Find out what wrote it"
+                continue
+            if each.delta is not None:
+                part.deltas[key] = each.delta
+            if each.total is None:
+                part.uncached.add(key)
+            if each.total is None or (total := each.total - (each.later or 0)) < self.counter.least:
+                to_count.append(key)  # a negative total lacks a delta that is committed and not sent
+                continue
+            part.counts[key] = total
+            if each.later is None:  # the total was cached after a doubt
+                part.deltas.pop(key, None)
+        for some in chunked(to_count, PAGE):
+            self._count(part, some)
             for key in self._doubt_active(some):
-                owners[key] = owners[key]._replace(delta=None)
-        for key in [key for key, count in counts.items() if not -LIMIT <= count < LIMIT]:  # MariaDB would round it
-            aside[str(key)] = self._too_large(counts.pop(key))
-        before = self._store(row, sorted(counts), counts, aside, mark)
-        if before is None:
-            return False
-        self.result.owners += len(counts)
-        self.result.aside += len(aside)
-        if aside:
-            set_aside(self.counter, aside)
-        if self.set_aside_before:
-            buffer.take_back([str(key) for key in counts])
-        if self.can_tell:
-            self._find_mismatches(owners, counts, before)
-        long = [key for key, count in counts.items() if count >= LONG and owners[key].total is None]
-        if long and not self.counter.sum:
-            self.reader.counts(long)
-        return True
+                part.deltas.pop(key, None)
+        for key in [key for key, count in part.counts.items() if not -LIMIT <= count < LIMIT]:  # MariaDB would round it
+            part.aside[str(key)] = self._too_large(part.counts.pop(key))
 
-    def _count(self, keys: Sequence[Key], counts: dict[Key, int], aside: dict[str, str]) -> None:
+    def _count(self, part: Part, keys: Sequence[Key]) -> None:
         """Count the rows of owners. If the database fails to, as after a time limit, count them one by one."""
         try:
-            counts |= self.reader.rows(keys)
+            part.counts |= self.reader.rows(keys)
         except OperationalError as error:
             if not self.target.connection.is_usable():
                 raise
             if len(keys) == 1:
-                aside[str(keys[0])] = f"its rows cannot be counted: {error}"
+                part.aside[str(keys[0])] = f"its rows cannot be counted: {error}"
                 return
             for key in keys:
-                self._count([key], counts, aside)
-
-    def _store(
-        self, row: CounterShard, keys: Sequence[Key], counts: dict[Key, int], aside: dict[str, str], mark: str
-    ) -> dict[Key, int] | None:
-        """Move the mark, and store counts in the order of keys, in one transaction. Counts that the database refuses
-        are set aside, and the others stored. Returns the totals before; None if the mark is not what the flusher has
-        seen."""
-        counter = self.counter
-        try:
-            with transaction.atomic(using=counter.db):
-                if not shard_row(counter, row.shard).filter(mark=row.mark).update(mark=mark):  # rule: mark
-                    return None
-                before = self.target.stored(keys)
-                if stored := [key for key in keys if counts[key] or key in before]:
-                    with maintained():
-                        self.store(self.target, Chunk(counter.columns_of(stored), [counts[key] for key in stored]))
-        except REFUSALS as error:
-            if len(keys) > 1:
-                half = len(keys) // 2
-                first = self._store(row, keys[:half], counts, aside, row.mark)
-                rest = None if first is None else self._store(row, keys[half:], counts, aside, mark)
-                return None if first is None or rest is None else first | rest
-            if not keys or isinstance(error, ProgrammingError):
-                raise
-            aside[str(keys[0])] = f"{self._too_large(counts.pop(keys[0]))}: {error}"
-            return self._store(row, [], counts, aside, mark)
-        row.mark = mark
-        return before
-
-    def _too_large(self, count: int) -> str:
-        return f"{self.counter.totals._meta.get_field(self.counter.field)} cannot hold its count, {count}"
+                self._count(part, [key])
 
     def _doubt_active(self, keys: Sequence[Key]) -> list[Key]:
         """Doubt owners who have changed since the cut, after their rows were counted: the count may include deltas of
@@ -219,12 +202,54 @@ class Flusher:
             active += [by_owner_key[each] for each in of_shard]
         return active
 
-    def _find_mismatches(self, owners: dict[Key, Fetched], counts: dict[Key, int], before: dict[Key, int]) -> None:
+    # ------------------------------------------------------------------- store
+    def _store(self, part: Part, keys: Sequence[Key], mark: str) -> bool:
+        """Move the mark, and store counts in the order of keys, in one transaction. Counts that the database refuses
+        are set aside, and the others stored. Returns False if the mark is not what the flusher has seen."""
+        counter, row, counts = self.counter, part.row, part.counts
+        try:
+            with transaction.atomic(using=counter.db):
+                if not shard_row(counter, row.shard).filter(mark=row.mark).update(mark=mark):  # rule: mark
+                    return False
+                before = self.target.stored(keys)
+                if stored := [key for key in keys if counts[key] or key in before]:
+                    with maintained():
+                        self.store(self.target, Chunk(counter.columns_of(stored), [counts[key] for key in stored]))
+        except REFUSALS as error:
+            if len(keys) > 1:
+                half = len(keys) // 2
+                return self._store(part, keys[:half], row.mark) and self._store(part, keys[half:], mark)
+            if not keys or isinstance(error, ProgrammingError):
+                raise
+            part.aside[str(keys[0])] = f"{self._too_large(counts.pop(keys[0]))}: {error}"
+            return self._store(part, [], mark)
+        row.mark = mark
+        part.before |= before
+        return True
+
+    def _too_large(self, count: int) -> str:
+        return f"{self.counter.totals._meta.get_field(self.counter.field)} cannot hold its count, {count}"
+
+    # --------------------------------------------------------------- follow up
+    def _follow_up(self, part: Part, can_tell: bool) -> None:
+        """Tell of what is stored and what is not, and cache counts that take long."""
+        self.result.owners += len(part.counts)
+        self.result.aside += len(part.aside)
+        if part.aside:
+            set_aside(self.counter, part.aside)
+        if part.had_aside:
+            part.buffer.take_back([str(key) for key in part.counts])
+        if can_tell:
+            self._find_mismatches(part)
+        long = [key for key, count in part.counts.items() if count >= LONG and key in part.uncached]
+        if long and not self.counter.sum:
+            self.reader.counts(long)
+
+    def _find_mismatches(self, part: Part) -> None:
         """Report counts that did not change by just the deltas: something wrote behind the ORM's back."""
         wrong = []
-        for key, count in counts.items():
-            delta = owners[key].delta
-            if delta is not None and (was := before.get(key, 0) + delta) != count:
+        for key, count in part.counts.items():
+            if key in part.deltas and (was := part.before.get(key, 0) + part.deltas[key]) != count:
                 wrong.append(Difference(key, was, count))
         for difference in unexplained(self.counter, wrong):
             self.result.wrong += 1
