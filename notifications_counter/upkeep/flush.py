@@ -43,6 +43,9 @@ LONG = 10_000
 REFUSALS = (DataError, IntegrityError, ProgrammingError)
 """Errors with which a database refuses a count: it does not fit its column, or two owners are equal to it."""
 
+RAISED = "P0001"
+"""What PostgreSQL says of an exception that a trigger raises; other ProgrammingErrors are about the whole table."""
+
 
 def heal_and_flush(counter: Declaration, heal: Callable[[], Result], flush: Callable[[], object]) -> bool:
     """Heal and flush one counter, and note in Redis whether that failed. If the database cannot count some owners,
@@ -219,7 +222,8 @@ class Flusher:
             if len(keys) > 1:
                 half = len(keys) // 2
                 return self._store(part, keys[:half], row.mark) and self._store(part, keys[half:], mark)
-            if not keys or isinstance(error, ProgrammingError):
+            is_raised = getattr(error.__cause__, "sqlstate", None) == RAISED
+            if not keys or (isinstance(error, ProgrammingError) and not is_raised):
                 raise
             part.aside[str(keys[0])] = f"{self._too_large(counts.pop(keys[0]))}: {error}"
             return self._store(part, [], mark)

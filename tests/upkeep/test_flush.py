@@ -135,23 +135,29 @@ def test_an_owner_with_many_rows_is_cached(healed, alice, bob, monkeypatch, djan
 # ------------------------------------------------------------------------------------------------ what cannot be stored
 @contextmanager
 def refused(key: Any) -> Iterator[None]:
-    """The database stores no total for this owner: SQLite aborts, others have no room for the count, which they take
-    from Redis."""
-    if connection.vendor != "sqlite":
+    """The database stores no total for this owner: a trigger refuses it, and MariaDB has no room for the count, which
+    it takes from Redis."""
+    if connection.vendor == "mysql":
         redis, at = buffer().client.redis, buffer().keys.total(buffer().status().generation, str(key))
         redis.set(at, 2**40)
         yield
         return
-    abort = "BEGIN SELECT RAISE(ABORT, 'out of range'); END"
+    table, owner = UserNotificationsCount._meta.db_table, str(key).replace("'", "''")
+    is_postgresql = connection.vendor == "postgresql"
+    abort = "EXECUTE FUNCTION refuse()" if is_postgresql else "BEGIN SELECT RAISE(ABORT, 'refused'); END"
     with connection.cursor() as cursor:
+        if is_postgresql:
+            body = "BEGIN RAISE EXCEPTION USING MESSAGE = 'refused'; END"
+            cursor.execute(f"CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $${body}$$")
         for event in ("INSERT", "UPDATE"):
-            owner = str(key).replace("'", "''")
-            on = f"{event} ON notifications_counter_usernotificationscount WHEN CAST(NEW.user_id AS TEXT) = '{owner}'"
+            on = f"{event} ON {table} FOR EACH ROW WHEN (CAST(NEW.user_id AS TEXT) = '{owner}')"
             cursor.execute(f"CREATE TRIGGER refuse_{event} BEFORE {on} {abort}")
     yield
     with connection.cursor() as cursor:
         for event in ("INSERT", "UPDATE"):
-            cursor.execute(f"DROP TRIGGER refuse_{event}")
+            cursor.execute(f"DROP TRIGGER refuse_{event}{f' ON {table}' if is_postgresql else ''}")
+        if is_postgresql:
+            cursor.execute("DROP FUNCTION refuse")
 
 
 def test_a_count_that_the_database_refuses_is_set_aside_and_tried_again(healed, caplog):
