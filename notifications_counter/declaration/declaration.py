@@ -265,33 +265,6 @@ class Declaration(Owners):
             return [(buffers[0], owner_keys)]
         return split(buffers, owner_keys)
 
-    def doubt_everyone(self) -> bool:
-        """Put everyone in doubt. Returns whether each shard was reachable."""
-        is_done = True
-        try:
-            for buffer in self.buffers:
-                try:
-                    buffer.forget()
-                except BufferUnavailable:
-                    is_done = False
-        except BufferUnavailable:  # the keys of this database are unknown
-            return False
-        return is_done
-
-    def doubt(self, owner_keys: Sequence[str]) -> list[str]:
-        """Put owners in doubt. Returns the owners whose shard was unreachable."""
-        failed: list[str] = []
-        try:
-            shares = self.by_shard(owner_keys)
-        except BufferUnavailable:  # the keys of this database are unknown
-            return list(owner_keys)
-        for buffer, share in shares:
-            try:
-                buffer.doubt(share)
-            except BufferUnavailable:
-                failed += share
-        return failed
-
 
 def _identity(field: Field) -> tuple[str, str, str | None, str]:
     """Return what two models must have in common so that expressions on a column fit both."""

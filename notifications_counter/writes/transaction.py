@@ -213,15 +213,21 @@ def _grouped(intents: Sequence[Intent]) -> list[Sequence[Intent]]:
 # ------------------------------------------------------------------------ doubts
 def doubt(owners: Iterable[Owner]) -> list[Owner]:
     """Put owners in doubt, so that readers count their rows. Returns those for which Redis was unreachable."""
-    grouped: dict[Declaration, list[str]] = defaultdict(list)
-    failed: list[Owner] = []
+    grouped: dict[tuple[Declaration, bool], list[str | None]] = defaultdict(list)
     for counter, owner_key in owners:
-        if owner_key is not None:
-            grouped[counter].append(owner_key)
-        elif not counter.doubt_everyone():
-            failed.append((counter, None))
-    for counter, owner_keys in grouped.items():
-        failed += ((counter, owner_key) for owner_key in counter.doubt(owner_keys))
+        grouped[counter, owner_key is None].append(owner_key)
+    failed: list[Owner] = []
+    for (counter, is_everyone), owner_keys in grouped.items():
+        try:
+            shares: Shares = [(b, ()) for b in counter.buffers] if is_everyone else counter.by_shard(owner_keys)
+        except BufferUnavailable:  # the id of the database is unknown
+            failed += [(counter, owner_key) for owner_key in owner_keys]
+            continue
+        for buffer, mine in shares:
+            try:
+                buffer.doubt(mine) if mine else buffer.forget()
+            except BufferUnavailable:
+                failed += [(counter, owner_key) for owner_key in mine or (None,)]
     return failed
 
 

@@ -4,6 +4,7 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from notifications_counter.upkeep import walk
+from notifications_counter.writes.transaction import doubt
 from tests.support import buffer, truth, unheard
 
 from .counters import alerts, unread_by_app, unseen_by_app, votes
@@ -58,7 +59,7 @@ def test_what_is_no_owner_is_an_error():
 def test_a_number_that_its_column_cannot_hold_is_an_owner_without_rows():
     """If the database refuses to write such a row, its owner has begun, and is in doubt."""
     owner = (1, 1, 70_000)
-    votes.doubt([str(votes.key(owner))])
+    doubt([(votes, str(votes.key(owner)))])
     assert votes.flush().aside == 0
     assert votes.counts([owner, (2**40, 1, 1)]) == {owner: 0, (2**40, 1, 1): 0}
     assert_stored(votes)

@@ -22,7 +22,7 @@ from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.status import read_counter
 from notifications_counter.reader import Reader
 from notifications_counter.upkeep.walk import Result
-from notifications_counter.writes.transaction import TransactionLog, request_recounts
+from notifications_counter.writes.transaction import TransactionLog, doubt, request_recounts
 from tests.support import (
     OtherConnection,
     assert_exact,
@@ -288,7 +288,7 @@ def test_what_is_known_to_be_in_doubt_is_not_reported(healed, alice, bob, make_u
     for user in (alice, bob, carol):
         unheard(create, user)
         create(user)
-    unread.doubt([str(alice.pk)])
+    doubt([(unread, str(alice.pk))])
     request_recounts("default", [(unread, str(bob.pk))])
     buffer().announce("killed", [str(carol.pk)])
     assert unread.flush() == Result(3)
@@ -334,7 +334,7 @@ def test_a_doubt_between_the_cut_and_the_fetch_is_no_mismatch(healed, alice):
         if not is_done:
             is_done = True
             Notification.objects.create(user=alice, title="y")
-            unread.doubt([str(alice.pk)])
+            doubt([(unread, str(alice.pk))])
             assert unread.count(alice) == 3
         return fetch(self, *args)
 

@@ -16,7 +16,7 @@ from notifications_counter.buffer.buffer import NAMELESS
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import Notification, RecountRequest
-from notifications_counter.writes.transaction import request_recounts
+from notifications_counter.writes.transaction import doubt, request_recounts
 from tests.support import (
     assert_heals,
     assert_reads,
@@ -117,7 +117,7 @@ def test_everyone_is_doubted_in_the_shards_that_can_be_reached(healed, make_user
             forget(self)
 
         with mock.patch.object(Buffer, "forget", only_one):
-            assert not unread.doubt_everyone()
+            assert doubt([(unread, None)])
         counts = {unread.by_shard([str(user.pk)])[0][0].shard: unread.count(user) for user in users}
     assert counts == {0: 1, 1: 2}
 
