@@ -8,7 +8,6 @@ writes, are for lists, rankings and the admin.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
 from functools import cached_property
 from inspect import getattr_static, ismemberdescriptor
 
@@ -24,9 +23,8 @@ from .exceptions import ConfigurationError
 from .reader import Reader
 from .upkeep.flush import CHUNK, Flusher
 from .upkeep.heal import Healer, invalidate
-from .upkeep.history import record
 from .upkeep.shards import ShardStatus, refuse_in_transaction, shard_rows, shard_statuses
-from .upkeep.walk import Difference, Result, Walker, note_mismatches
+from .upkeep.walk import Difference, Result, note_mismatches, recount
 
 
 class Counter(Declaration):
@@ -151,32 +149,8 @@ class Counter(Declaration):
         recount of everyone ends after a page if ``stopped`` returns True; ``resume`` continues one that was interrupted
         less than an hour ago. Raises NotInTransaction inside a transaction.
         """
-        refuse_in_transaction(self.db)
-        mismatches: list[Difference] = []
-
-        def note_and_report(difference: Difference) -> None:
-            mismatches.append(difference)
-            if report:
-                report(difference)
-
-        walker, first = Walker(self, note_and_report, dry_run), self.buffers[0]
-        if owners is not None:
-            walker.compare_these(str(self.key(owner)) for owner in many(owners))
-        else:
-            position = first.walked() or None if resume and not dry_run else None
-            for buffer in self.buffers if position is None and not dry_run else ():
-                buffer.take_back()
-
-            def note(compared: int, end: str) -> None:
-                progress(compared)
-                if not dry_run:
-                    first.note_walked(end)
-
-            walker.result.unfinished = walker.walk(position, note, stopped)
-        if walker.result.owners and not dry_run:
-            record("recount", self, **asdict(walker.result))
-            note_mismatches(self, mismatches)
-        return walker.result
+        owner_keys = None if owners is None else [str(self.key(owner)) for owner in many(owners)]
+        return recount(self, owner_keys, dry_run, report, progress, stopped, resume)
 
     def invalidate(self) -> None:
         """Discard what Redis holds. Call this after you have restored the database from a backup.

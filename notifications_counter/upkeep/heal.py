@@ -59,8 +59,7 @@ class Healer:
         refuse_in_transaction(counter.db)
         if not put_in_force(counter):
             return Result()
-        mismatches: list[Difference] = []
-        walker = Walker(counter, mismatches.append)
+        walker = Walker(counter)
         is_done = self._doubt_requested()
         for buffer in counter.buffers:
             self._ground(buffer)
@@ -76,8 +75,8 @@ class Healer:
         walker.result.unfinished = walker.walk_together(
             self.progress, lambda: self.stopped() or time.monotonic() > until
         )
-        note_mismatches(counter, mismatches)
-        for difference in mismatches:
+        note_mismatches(counter, walker.mismatches)
+        for difference in walker.mismatches:
             self.report(difference)
         return walker.result
 

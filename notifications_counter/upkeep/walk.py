@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from uuid import uuid4
 
 from django.db import OperationalError
@@ -30,6 +30,7 @@ from ..sql.owners import of_owners
 from ..writes.door import maintained
 from ..writes.transaction import doubt
 from .history import record
+from .shards import refuse_in_transaction
 from .state import FULL_SPEED, GENTLE, Claim, WalkState, change_state
 
 SHARE = 0.05
@@ -65,13 +66,14 @@ class Result:
 
 
 class Walker:
-    """Compares owners of a counter with the rows. ``report`` is called with each wrong count. ``dry_run``: doubt
-    nobody."""
+    """Compares owners of a counter with the rows. ``report`` is called with each wrong count; they are the
+    ``mismatches``. ``dry_run``: doubt nobody."""
 
     def __init__(self, counter: Declaration, report: Callable[[Difference], None] | None = None, dry_run: bool = False):
         self.counter = counter
         self.report = report or (lambda difference: None)
         self.dry_run = dry_run
+        self.mismatches: list[Difference] = []
         self.result = Result()
         self.everyone = Everyone(counter)
 
@@ -95,6 +97,7 @@ class Walker:
                 wrong.append(Difference(counted.key, was, counted.rows))
         for difference in unexplained(self.counter, wrong):
             self.result.wrong += 1
+            self.mismatches.append(difference)
             self.report(difference)
         self._doubt(counted.key for counted in suspects)
 
@@ -138,18 +141,27 @@ class Walker:
         for some in chunked(list(dict.fromkeys(owner_keys)), PAGE):
             self.compare(self.everyone.these([self.counter.decode(owner_key) for owner_key in some]))
 
-    def walk(self, position: str | None, progress: Callable[[int, str], None], stopped: Callable[[], bool]) -> bool:
-        """Compare everyone after an owner key. After each page, call ``progress`` with the number of owners compared,
-        and where to resume: empty at the end. Returns whether the walk was stopped."""
+    def walk(self, resume: bool, progress: Callable[[int], None], stopped: Callable[[], bool]) -> None:
+        """Compare everyone, or ``resume`` a walk that was interrupted. After each page, call ``progress`` with the
+        number of owners compared."""
+        buffers, position = self.counter.buffers, None
+        if resume and not self.dry_run:
+            position = buffers[0].walked() or None
+        for buffer in buffers if position is None and not self.dry_run else ():
+            buffer.take_back()
         while found := self._page(position):
             self.compare(found)
             self._remove_orphans(found)
             position = str(found[-1].key)
-            progress(self.result.owners, position)
+            progress(self.result.owners)
+            if not self.dry_run:
+                buffers[0].note_walked(position)
             if stopped():
-                return True
-        progress(self.result.owners, "")
-        return False
+                self.result.unfinished = True
+                return
+        progress(self.result.owners)
+        if not self.dry_run:
+            buffers[0].note_walked("")
 
     def _page(self, after: str | None, last: str | None = None) -> list[Counted]:
         """Return the next owners after an owner key, None for the first. Pages get smaller while the database fails to
@@ -245,6 +257,28 @@ class Walker:
                 state.rests_until = time.time() + seconds * (1 / SHARE - 1)
 
         change_state(self._row, release)
+
+
+def recount(
+    counter: Declaration,
+    owner_keys: Iterable[str] | None,
+    dry_run: bool,
+    report: Callable[[Difference], None] | None,
+    progress: Callable[[int], None],
+    stopped: Callable[[], bool],
+    resume: bool,
+) -> Result:
+    """Compare these owners, or everyone, as ``Counter.recount`` says."""
+    refuse_in_transaction(counter.db)
+    walker = Walker(counter, report, dry_run)
+    if owner_keys is None:
+        walker.walk(resume, progress, stopped)
+    else:
+        walker.compare_these(owner_keys)
+    if walker.result.owners and not dry_run:
+        record("recount", counter, **asdict(walker.result))
+        note_mismatches(counter, walker.mismatches)
+    return walker.result
 
 
 def _wrong_total(counted: Counted, peek: Peek) -> int | None:
