@@ -26,6 +26,7 @@ from notifications_counter.buffer import Buffer
 from notifications_counter.buffer.calls import Call
 from notifications_counter.buffer.client import Client, read_all_owed
 from notifications_counter.counters import Counter, unread
+from notifications_counter.databases.identity import databases
 from notifications_counter.models import Notification
 from notifications_counter.monitoring.status import Status, read_status
 from notifications_counter.upkeep.places import visible_counters
@@ -56,6 +57,12 @@ def buffer(counter: Counter = unread) -> Buffer:
     """The buffer of a counter with one shard."""
     (only,) = counter.buffers
     return only
+
+
+def be_a_new_process() -> None:
+    """Forget which declarations this process has found in force."""
+    for database in databases.values():
+        database.in_force.clear()
 
 
 def doubted(counter: Counter = unread) -> list[str]:

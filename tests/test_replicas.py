@@ -136,7 +136,7 @@ def test_maintenance(replica, few_healed, alice):
 def test_a_replica_that_lacks_the_newest_id_of_the_database(replica, few_healed, alice):
     """The flusher does not take it for another database, and try to write there."""
     DatabaseId.objects.update(uid="another")
-    identity._known.clear()
+    identity.databases.clear()
     call_command("flush_counters", verbosity=0)
     call_command("flush_counters", check=True, verbosity=0)
     assert unread.count(alice) == 2

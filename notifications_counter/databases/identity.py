@@ -43,9 +43,10 @@ class Database:
     ``in_memory``   whether it is a SQLite database in memory
     ``counters``    the names of those for which a generation has begun, so that their Redis is not new
     ``buffers``     of each counter that has been used
+    ``in_force``    the fingerprint of each counter, by name, that this process has found in force, or put in force
     """
 
-    __slots__ = ("id", "lasting_id", "uid", "ending", "in_memory", "counters", "buffers")
+    __slots__ = ("id", "lasting_id", "uid", "ending", "in_memory", "counters", "buffers", "in_force")
 
     def __init__(
         self,
@@ -63,12 +64,14 @@ class Database:
         self.in_memory = in_memory
         self.counters: set[str] = set()
         self.buffers: dict[object, list[Buffer]] = {}
+        self.in_force: dict[str, str] = {}
 
 
 Address = tuple[str, str, str | None]
 """The alias of a connection, the NAME of its database, and a tenant's schema."""
 
-_known: dict[Address, Database] = {}
+databases: dict[Address, Database] = {}
+"""Those that this process has identified."""
 
 
 def current() -> Database:
@@ -82,7 +85,7 @@ def identify(connection: BaseDatabaseWrapper) -> Database:
     has none yet."""
     # As in _key(): each read comes here.
     key = connection.alias, connection.settings_dict["NAME"], getattr(connection, "schema_name", None)
-    return _known.get(key) or look_up(connection)
+    return databases.get(key) or look_up(connection)
 
 
 def look_up(connection: BaseDatabaseWrapper) -> Database:
@@ -108,9 +111,9 @@ def look_up(connection: BaseDatabaseWrapper) -> Database:
         ) from error
     if found is None:
         raise BufferUnavailable(f"Database {connection.alias!r} has no id yet. Reads count rows meanwhile.")
-    known = _known.get(_key(connection))
+    known = databases.get(_key(connection))
     if known is None or known.id != found.id:
-        known = _known[_key(connection)] = found
+        known = databases[_key(connection)] = found
     return known
 
 
@@ -136,7 +139,7 @@ def _renew(using: str) -> None:
 def forget_buffers(setting: str = SETTING, **_: object) -> None:
     """Drop the buffers of every counter after a change of settings."""
     if setting in ("CACHES", SETTING):
-        for database in _known.values():
+        for database in databases.values():
             database.buffers = {}
 
 
@@ -190,9 +193,9 @@ def _in_memory(uid: str, name: object) -> Database:
 
 
 def _forked() -> None:
-    for key, database in _known.items():
+    for key, database in databases.items():
         if database.in_memory:
-            _known[key] = _in_memory(database.uid, key[1])
+            databases[key] = _in_memory(database.uid, key[1])
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no forks

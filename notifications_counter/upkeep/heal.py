@@ -34,9 +34,6 @@ from .shards import (
 )
 from .walk import Difference, Result, Walker, note_mismatches
 
-_seen: dict[tuple[str, str], str] = {}
-"""The fingerprint of a counter in a database that this process has found in force, or put in force."""
-
 
 class Healer:
     """Heals one counter."""
@@ -114,19 +111,19 @@ def put_in_force(counter: Declaration) -> bool:
     begin or has begun: not if others are in force, nor for ``deploy_seconds`` after it, when readers count rows, nor
     while counting is off."""
     fingerprint = counter.fingerprint_with(options.SHARDS)
-    about = counter.name, identify(connections[counter.db]).id
+    known = identify(connections[counter.db]).in_force
     _forget_switched_off(counter)
     rows = list(shard_rows(counter))
     in_force = OFF if off_since(rows) else fingerprint
     if not _is_declared(rows, in_force):
-        if _seen.get(about) == fingerprint:
+        if known.get(counter.name) == fingerprint:
             record("replaced", counter, level=logging.ERROR)
             return False
         rows = declare(counter, in_force)
     if in_force == OFF:
         tell_off(counter)
         return False
-    _seen[about] = fingerprint
+    known[counter.name] = fingerprint
     if min(row.declared_at for row in rows) > when_all_tell():  # the clock of who declared it was ahead
         shard_rows(counter).update(declared_at=timezone.now())
         rows = list(shard_rows(counter))
@@ -171,7 +168,7 @@ def _forget_switched_off(counter: Declaration) -> None:
         keys = Keys(options.KEY_PREFIX, row.counter, row.shard, row.shards, database.id)
         Buffer(counter.buffers[0].client, keys).reset()
         row.delete(using=counter.db)
-        _seen.pop((row.counter, database.id), None)
+        database.in_force.pop(row.counter, None)
 
 
 def invalidate(counter: Declaration) -> None:

@@ -56,7 +56,7 @@ def test_a_test_with_serialized_rollback_does_not_read_the_counts_of_the_test_be
 
 
 def test_the_id_is_asked_for_once(kept: Any) -> None:
-    identity._known.clear()
+    identity.databases.clear()
     assert unread.count(kept) == 3
     connection.close()
     connection.connect()
@@ -68,7 +68,7 @@ def test_the_id_is_asked_for_once(kept: Any) -> None:
 def test_a_database_without_the_table_counts_rows_and_keeps_nothing(kept: Any, redis_client: redis.Redis) -> None:
     with connection.schema_editor() as editor:
         editor.delete_model(DatabaseId)
-    identity._known.clear()
+    identity.databases.clear()
     before = set(redis_client.scan_iter(match=f"{{{options.KEY_PREFIX}:unread:*"))
     try:
         assert unread.count(kept) == 3
@@ -89,7 +89,7 @@ def test_a_database_without_the_table_counts_rows_and_keeps_nothing(kept: Any, r
 
 def test_no_row_is_made_in_a_transaction(alice: Any) -> None:
     DatabaseId.objects.all().delete()
-    identity._known.clear()
+    identity.databases.clear()
     with transaction.atomic():
         assert unread.count(alice) == 0
         assert not DatabaseId.objects.exists()
@@ -153,14 +153,14 @@ def test_a_file_is_the_same_under_its_uri(kept: Any, tmp_path: Path, monkeypatch
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="SQLite has databases in memory.")
 def test_each_process_has_its_own_database_in_memory() -> None:
     key = "memory", ":memory:", None
-    identity._known[key] = before = identity._in_memory("uid", ":memory:")
+    identity.databases[key] = before = identity._in_memory("uid", ":memory:")
 
     def look() -> None:
-        assert identity._known[key].id != before.id
+        assert identity.databases[key].id != before.id
 
     with fork(look):
         pass
-    assert identity._known.pop(key) is before
+    assert identity.databases.pop(key) is before
 
 
 def test_logs_go_on_when_the_server_is_replaced() -> None:

@@ -23,6 +23,7 @@ from notifications_counter.buffer.client import Client, read_all_owed
 from notifications_counter.buffer.types import OFF
 from notifications_counter.conf import options
 from notifications_counter.counters import Counter
+from notifications_counter.databases.identity import current
 from notifications_counter.declaration.primary_keys import CompositeKey
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import CounterShard, RecountRequest
@@ -32,7 +33,7 @@ from notifications_counter.writes import transaction as writes
 from notifications_counter.writes.transaction import request_recounts
 from tests.composite_owners.counters import votes
 from tests.composite_owners.models import Vote, VoteCount
-from tests.support import entries, stored, unheard
+from tests.support import be_a_new_process, entries, stored, unheard
 
 from . import model
 from .scenarios import HISTORIES, TOGETHER, explore, is_quiet, start_of
@@ -68,14 +69,14 @@ class Process(greenlet.greenlet):
     running: "Process | None" = None
     at, fetched = "", None  # the step that is next
 
-    def __init__(self, work: Callable[[], Any], seen: dict[Any, str]):
+    def __init__(self, work: Callable[[], Any], in_force: dict[str, str]):
         super().__init__(work)
-        self.seen = seen  # of declarations: heal._seen
+        self.in_force = in_force  # what it has found
         self.go_on()
 
     def go_on(self, killed: bool = False) -> None:
         if not self.dead:
-            heal._seen, Process.running, self.at = self.seen, self, ""
+            current().in_force, Process.running, self.at = self.in_force, self, ""
             (self.throw if killed else self.switch)()
             Process.running = None
 
@@ -130,7 +131,7 @@ class Replay:
         with entries(SHARDS=2 if is_other_number else 1, DEPLOY_SECONDS=0):
             counter.heal()
             counter.flush()
-        heal._seen.clear()
+        be_a_new_process()
         if is_other_number:
             heal.put_in_force(votes)
         counter.counts([] if start.redis.owners[0].total is None else self.keys)
@@ -146,7 +147,6 @@ class Replay:
 
         monkeypatch.setattr(Client, "ask_all", ask_or_not)
         monkeypatch.setattr(writes, "request_recounts", lambda using, owners: self.held.append(owners))
-        monkeypatch.setattr(heal, "_seen", {})
         # Whoever begins a generation writes nothing before its last step.
         monkeypatch.setattr(shards, "transaction", SimpleNamespace(atomic=lambda using: nullcontext()))
         monkeypatch.setattr(QuerySet, "select_for_update", lambda rows: rows)
@@ -164,8 +164,8 @@ class Replay:
             return Process(lambda: self.read(me, process, counter), {})
         if type(process) is model.Flusher:  # one owner, and the sentinel, are a chunk
             return Process(lambda: [counter.flush(chunk_size=3 - len(self.keys)) for _ in range(process.runs)], {})
-        seen = {(counter.name, heal.identify(connection).id): counter.fingerprint_with(1)}
-        healer = Process(lambda: [counter.heal() for _ in range(process.runs)], seen if process.started else {})
+        found = {counter.name: counter.fingerprint_with(1)}
+        healer = Process(lambda: [counter.heal() for _ in range(process.runs)], found if process.started else {})
         while healer.at != process.step:
             healer.go_on()
         return healer
@@ -346,7 +346,7 @@ def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
             replay.play(move)
         replay.finish()
     with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0, DEPLOY_SECONDS=0, WALK_SECONDS=3600):
-        heal._seen.clear()
+        be_a_new_process()
         monkeypatch.setattr(walk, "TAKE_OVER_SECONDS", 0)
         for _ in range(3):
             votes.heal()

@@ -28,12 +28,11 @@ import servers
 from notifications_counter.counters import unread
 from notifications_counter.databases.identity import forget_buffers
 from notifications_counter.exceptions import BufferUnavailable
-from notifications_counter.upkeep import heal
 from notifications_counter.upkeep.heal import put_in_force
 from notifications_counter.upkeep.places import at, local_counters
 from notifications_counter.writes.rows import columns_of
 from tests.faults.moments import Call, Countdown, Moments, of_a_flush, of_a_read, of_a_write, of_healing
-from tests.support import entries
+from tests.support import be_a_new_process, entries
 
 from . import database, truth
 from .actors import MISFORTUNES, HookRaised, Reader, Writer
@@ -142,7 +141,7 @@ class Site:
             faulthandler.enable()
             faulthandler.register(signal.SIGUSR1, os.open(self.tracebacks, os.O_WRONLY | os.O_APPEND))
             signal.signal(signal.SIGTERM, lambda *_: setattr(self, "is_leaving", True))  # after this call
-            heal._seen.clear()
+            be_a_new_process()
             release(self.condition, unread.sum)
             self.find_way(role)
             journal, chance = Journal(self.directory, name), random.Random(f"{self.seed} {name}")
@@ -318,7 +317,7 @@ def release(condition: Q, sum: str | None) -> None:
         for name in list(vars(unread)):
             if isinstance(getattr(type(unread), name, None), cached_property):
                 delattr(unread, name)
-        heal._seen.clear()
+        be_a_new_process()
         columns_of.cache_clear()
         forget_buffers()
 

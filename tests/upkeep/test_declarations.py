@@ -17,6 +17,7 @@ from django.utils import timezone
 from notifications_counter.buffer import Buffer
 from notifications_counter.conf import options
 from notifications_counter.counters import Counter, unread, unseen
+from notifications_counter.databases.identity import current
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import CounterShard, Notification, RecountRequest
 from notifications_counter.upkeep import heal
@@ -26,6 +27,7 @@ from tests.support import (
     assert_exact,
     assert_heals,
     assert_reads,
+    be_a_new_process,
     entries,
     notify,
     sent,
@@ -55,8 +57,7 @@ def create(user: Any, kind: str = "") -> None:
 
 @pytest.fixture(autouse=True)
 def _starts(db: Any) -> None:
-    """This process has not seen any declaration in force."""
-    heal._seen.clear()
+    be_a_new_process()
 
 
 def in_force() -> set[str]:
@@ -70,7 +71,7 @@ def is_ready() -> bool:
 # -------------------------------------------------------------------------------------------------------- declarations
 def test_a_deployment(alice, bob, caplog):
     """Until now, a release has counted one of two notifications. Processes of both work for a while."""
-    old, of_the_old_flusher = release(Q(read_at=None, kind="task")), mock.patch.object(heal, "_seen", {})
+    old, of_the_old_flusher = release(Q(read_at=None, kind="task")), mock.patch.object(current(), "in_force", {})
     create(alice)
     create(alice, "task")
     with of_the_old_flusher:
@@ -112,7 +113,7 @@ def test_two_flushers_that_start_at_once(alice, is_new, caplog, monkeypatch):
     if not is_new:
         unread.heal()
         CounterShard.objects.update(fingerprint="another")
-        heal._seen.clear()  # as in a new process
+        be_a_new_process()
         caplog.clear()
     declare = heal.declare
 
@@ -166,7 +167,7 @@ def test_a_built_in_counter_that_is_switched_off_and_on(alice):
         assert_reads(alice, counter=unseen)
     Notification.objects.create(user=alice, title="nobody tells Redis of it")
     unread.heal()
-    heal._seen.clear()  # it is switched on by a restart
+    be_a_new_process()  # it is switched on by a restart
     assert not CounterShard.objects.filter(counter="unseen").exists()
     with entries(COUNTERS=["unread", "unseen"]):
         assert_reads(alice, counter=unseen)
@@ -235,16 +236,16 @@ def test_another_number_of_shards(users):
         unread.heal()
         notify_all(users)
         assert_reads(*users)
-        old, seen = unread.buffer_of(str(users[0].pk)), dict(heal._seen)
+        old, seen = unread.buffer_of(str(users[0].pk)), dict(current().in_force)
         old.announce("under way", [str(users[0].pk)])
     with entries(SHARDS=after, DEPLOY_SECONDS=HOUR):
         assert unread.flush() == Result()
-        heal._seen.clear()  # the flusher is started again
+        be_a_new_process()  # the flusher is started again
         unread.heal()
         assert (in_force(), is_ready()) == ({f"{unread.fingerprint}/{after}"}, False)
         notify_all(users)
         assert_reads(*users)
-    heal._seen.update(seen)
+    current().in_force.update(seen)
     with entries(SHARDS=before):
         unread.heal()
         with pytest.raises(BufferUnavailable):
@@ -255,7 +256,7 @@ def test_another_number_of_shards(users):
         assert unread.flush() == Result()
         assert_reads(*users)
     for shards in (after, before):  # cached totals of the first time must not come back to life
-        heal._seen.clear()
+        be_a_new_process()
         with entries(SHARDS=shards):
             unread.heal()
             assert_reads(*users)
@@ -272,7 +273,7 @@ def test_a_flusher_is_killed_while_it_declares_other_shards_and_the_deployment_i
         pytest.raises(KeyboardInterrupt),
     ):
         unread.heal()
-    heal._seen.clear()  # as in another process
+    be_a_new_process()
     Notification.objects.create(user=alice, title="x")  # its keys are out of use, so it leaves a request
     unread.heal()
     unread.flush()

@@ -17,12 +17,12 @@ from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.models import CounterShard, Notification, RecountRequest
 from notifications_counter.monitoring import dashboard
-from notifications_counter.upkeep import heal
 from notifications_counter.upkeep.walk import Result
 from tests.support import (
     OtherConnection,
     assert_exact,
     assert_reads,
+    be_a_new_process,
     entries,
     fork,
     notify,
@@ -241,7 +241,7 @@ def test_redis_comes_back_as_it_was_when_counting_was_off(healed, alice):
 
 def test_a_flusher_of_another_release_does_not_switch_it_on(healed, alice):
     switch("off")
-    heal._seen.clear()
+    be_a_new_process()
     with entries(SHARDS=2):
         unread.heal()
         assert is_off()
