@@ -23,8 +23,8 @@ from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..upkeep.places import LocalCounter, Place, at, here, visible_counters
-from ..upkeep.shards import off_since
 from ..upkeep.state import FULL_SPEED, WalkState
+from ..upkeep.switch import off_since
 from .display import duration, explain, grouped, moment
 
 MAX_AGE = 300.0

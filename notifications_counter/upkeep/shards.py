@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from uuid import uuid4
 
 from django.conf import settings
@@ -14,7 +13,6 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from ..buffer import Buffer, Status
-from ..buffer.buffer import OFF_SECONDS
 from ..buffer.types import OFF
 from ..conf import options
 from ..databases.identity import identify
@@ -86,21 +84,10 @@ def lost(status: Status, row: CounterShard, server: str) -> str:
     return ""
 
 
-def off_since(rows: Iterable[CounterShard | None]) -> datetime | None:
-    """Return when counting was switched off, None if it is on, as the rows of a counter say."""
-    return next((row.declared_at for row in rows if row is not None and row.fingerprint == OFF), None)
-
-
 def deploy_seconds() -> float:
     """Return for how many seconds rows are counted after a declaration has changed, until all processes have the new
     one: DEPLOY_SECONDS, or 0 in development unless the site sets it."""
     return options.DEPLOY_SECONDS if options.is_set("DEPLOY_SECONDS") or not settings.DEBUG else 0
-
-
-def when_all_tell() -> datetime:
-    """Return when all processes will know that counting is on, if it has just been switched on: some have believed the
-    opposite until OFF_SECONDS before, and executed a statement since."""
-    return timezone.now() + timedelta(seconds=2 * OFF_SECONDS)
 
 
 def is_window_over(rows: Iterable[CounterShard]) -> bool:

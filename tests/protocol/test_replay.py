@@ -28,7 +28,7 @@ from notifications_counter.declaration.primary_keys import CompositeKey
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import CounterShard, RecountRequest
 from notifications_counter.reader import Reader
-from notifications_counter.upkeep import flush, heal, shards, walk
+from notifications_counter.upkeep import flush, heal, shards, switch, walk
 from notifications_counter.writes import transaction as writes
 from notifications_counter.writes.transaction import request_recounts
 from tests.composite_owners.counters import votes
@@ -133,7 +133,7 @@ class Replay:
             counter.flush()
         be_a_new_process()
         if is_other_number:
-            heal.put_in_force(votes)
+            switch.put_in_force(votes)
         counter.counts([] if start.redis.owners[0].total is None else self.keys)
 
     def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ class Replay:
         monkeypatch.setattr(shards, "transaction", SimpleNamespace(atomic=lambda using: nullcontext()))
         monkeypatch.setattr(QuerySet, "select_for_update", lambda rows: rows)
         monkeypatch.setattr(walk, "PAGE", 1)
-        for module in (buffer, shards):  # nobody is silent for longer than a step
+        for module in (buffer, switch):  # nobody is silent for longer than a step
             monkeypatch.setattr(module, "OFF_SECONDS", 0)
 
     def process(self, me: int, process: Any) -> Any:
@@ -171,12 +171,12 @@ class Replay:
         return healer
 
     def switch(self) -> Iterator[None]:
-        heal.declare(votes, OFF)
+        switch.declare(votes, OFF)
         yield
         if self.move.step == "tell":
-            heal.tell_off(votes)
+            switch.tell_off(votes)
             yield
-        heal.switch_on(votes)
+        switch.switch_on(votes)
 
     def read(self, me: int, reader: model.Reader, counter: Counter) -> None:
         count = counter.count(self.keys[reader.owner])

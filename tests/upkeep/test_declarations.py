@@ -20,7 +20,7 @@ from notifications_counter.counters import Counter, unread, unseen
 from notifications_counter.databases.identity import current
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import CounterShard, Notification, RecountRequest
-from notifications_counter.upkeep import heal
+from notifications_counter.upkeep import switch
 from notifications_counter.upkeep.walk import Result
 from tests.support import (
     OtherConnection,
@@ -115,7 +115,7 @@ def test_two_flushers_that_start_at_once(alice, is_new, caplog, monkeypatch):
         CounterShard.objects.update(fingerprint="another")
         be_a_new_process()
         caplog.clear()
-    declare = heal.declare
+    declare = switch.declare
 
     def be_second(*args: Any) -> Any:
         monkeypatch.undo()
@@ -124,7 +124,7 @@ def test_two_flushers_that_start_at_once(alice, is_new, caplog, monkeypatch):
         notify(alice)
         return declare(*args)
 
-    monkeypatch.setattr(heal, "declare", be_second)
+    monkeypatch.setattr(switch, "declare", be_second)
     unread.heal()
     assert [record.event for record in caplog.records].count("declared") == 1
     assert unread.status()[0].is_ready
@@ -138,7 +138,7 @@ def test_the_clock_of_who_declared_was_ahead(healed, alice):
     rows = CounterShard.objects.filter(counter="unread")
     rows.update(mark="", declared_at=timezone.now() + timedelta(seconds=HOUR))
     with entries(DEPLOY_SECONDS=600):
-        assert not heal.put_in_force(unread)
+        assert not switch.put_in_force(unread)
     assert rows.get().declared_at <= timezone.now()
 
 

@@ -6,9 +6,9 @@ from django.core.management.base import CommandParser
 
 from ...counters import Counter, all_counters, counter_named
 from ...monitoring.display import duration, moment
-from ...upkeep.heal import switch_off, switch_on
 from ...upkeep.places import LocalCounter, at_each
-from ...upkeep.shards import off_since, shard_rows
+from ...upkeep.shards import shard_rows
+from ...upkeep.switch import off_since, switch_off, switch_on
 from ..console import CounterCommand, add_places, find_counters
 
 
