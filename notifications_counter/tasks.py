@@ -14,9 +14,9 @@ import math
 from collections import Counter as Tally
 
 from .counters import Counter, all_counters
+from .places import LocalCounter, at_each, local_counters
 from .upkeep.cleaning import clean_everywhere
 from .upkeep.flush import heal_and_flush
-from .upkeep.places import LocalCounter, at_each, local_counters
 
 
 def flush() -> dict[str, int]:

@@ -29,7 +29,7 @@ from notifications_counter.counters import Counter, unread
 from notifications_counter.databases.identity import databases
 from notifications_counter.models import Notification
 from notifications_counter.monitoring.status import Status, read_status
-from notifications_counter.upkeep.places import visible_counters
+from notifications_counter.places import visible_counters
 from notifications_counter.upkeep.state import FULL_SPEED, WalkState
 from notifications_counter.writes import door
 from servers import HOST

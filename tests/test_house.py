@@ -22,7 +22,7 @@ LAYERS = """
     upkeep
     reader
     writes
-    timeseries events sql
+    timeseries events places sql
     declaration
     databases
     models
@@ -83,8 +83,8 @@ def test_no_import_points_up_or_forms_a_cycle():
 
 # What every site needs. Anything else, and redis-py, is for the first process that uses it to load.
 AT_START = """
-    apps buffer caches checks chunks conf counters databases declaration events exceptions internals models reader
-    signals sql timeseries upkeep writes
+    apps buffer caches checks chunks conf counters databases declaration events exceptions internals models places
+    reader signals sql timeseries upkeep writes
 """
 
 START = """

@@ -10,7 +10,7 @@ from django.db import connection
 from notifications_counter import tasks, timeseries
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import Notification, UserNotificationsCount
-from notifications_counter.upkeep.places import OUTAGES
+from notifications_counter.places import OUTAGES
 from tests.docs.test_docs import page, python_blocks, section
 from tests.support import PATIENCE, OtherConnection, assert_exact, doubted, session, stored, unheard, wait_until
 

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from ..databases.transactions import outside_transactions
 from ..models import Dashboard
 from ..monitoring import dashboard
-from ..upkeep.places import at
+from ..places import at
 from .base import MaintenanceAdmin, flush, recount
 
 

@@ -18,8 +18,8 @@ from django.core.signing import BadSignature, Signer
 from ..counters import Counter, counter_named, counters_of_notifications, unread_by_kind
 from ..declaration.primary_keys import as_json
 from ..exceptions import ConfigurationError
+from ..places import Place, here
 from ..reader import Reader
-from ..upkeep.places import Place, here
 
 CACHE = "_notifications_counter_counts"
 """The attribute of a request that caches its counts."""

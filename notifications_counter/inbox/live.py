@@ -30,7 +30,7 @@ from ..caches import reason_of
 from ..conf import options
 from ..counters import Counter
 from ..exceptions import BufferUnavailable
-from ..upkeep.places import LocalCounter, Place, at
+from ..places import LocalCounter, Place, at
 from .badges import Badge, BadgeCount, counts_of
 
 logger = logging.getLogger("notifications_counter")

@@ -22,7 +22,7 @@ from django.views.decorators.vary import vary_on_cookie
 from ..counters import unread
 from ..databases.transactions import outside_transactions
 from ..internals import end_request_thread
-from ..upkeep.places import here
+from ..places import here
 from .api import Refused, not_logged_in
 from .badges import BadgeCount, badges_of, identity_of, user_of
 from .live import Feed, LocalBadge, counts_now, feeds

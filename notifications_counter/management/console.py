@@ -18,7 +18,7 @@ from django.template.defaultfilters import pluralize
 from ..counters import Counter
 from ..monitoring.display import explain
 from ..monitoring.status import read_counter
-from ..upkeep.places import EXPECTED, OUTAGES, LocalCounter, at, local_counters
+from ..places import EXPECTED, OUTAGES, LocalCounter, at, local_counters
 from ..upkeep.walk import Difference
 
 logger = logging.getLogger("notifications_counter")

@@ -19,8 +19,8 @@ from ..checks.servers import check_server, infos
 from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
+from ..places import LocalCounter, at, visible_counters
 from ..upkeep.history import history
-from ..upkeep.places import LocalCounter, at, visible_counters
 from .activity import PRECISIONS, activity
 from .display import Table, duration, grouped, moment
 from .status import CounterStatus, Status, read_status, sentences

@@ -22,7 +22,7 @@ from ..buffer.types import decode
 from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
-from ..upkeep.places import LocalCounter, Place, at, here, visible_counters
+from ..places import LocalCounter, Place, at, here, visible_counters
 from ..upkeep.state import FULL_SPEED, WalkState
 from ..upkeep.switch import off_since
 from .display import duration, explain, grouped, moment

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import astuple
 
 from ..models import DatabaseId
+from ..places import at, places
 from ..timeseries import CleanResult, clean_counters
-from .places import at, places
 
 
 def clean_everywhere(

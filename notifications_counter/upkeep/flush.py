@@ -23,13 +23,13 @@ from ..conf import options
 from ..declaration import Declaration
 from ..declaration.primary_keys import Key
 from ..models import CounterShard
+from ..places import EXPECTED, OUTAGES
 from ..reader import Reader
 from ..sql import dialect
 from ..sql.everyone import PAGE
 from ..sql.target import Chunk, Target
 from ..writes.door import maintained
 from .history import log_event
-from .places import EXPECTED, OUTAGES
 from .shards import shard_row, shard_rows
 from .state import FULL_SPEED, WalkState
 from .walk import Difference, Result, set_aside, unexplained

@@ -28,7 +28,7 @@ import servers
 from notifications_counter.counters import unread
 from notifications_counter.databases.identity import forget_buffers
 from notifications_counter.exceptions import BufferUnavailable
-from notifications_counter.upkeep.places import at, local_counters
+from notifications_counter.places import at, local_counters
 from notifications_counter.upkeep.switch import put_in_force
 from notifications_counter.writes.rows import columns_of
 from tests.faults.moments import Call, Countdown, Moments, of_a_flush, of_a_read, of_a_write, of_healing

@@ -6,7 +6,7 @@ from django.core.management.base import CommandParser
 
 from ...counters import Counter, all_counters, counter_named
 from ...monitoring.display import duration, moment
-from ...upkeep.places import LocalCounter, at_each
+from ...places import LocalCounter, at_each
 from ...upkeep.shards import shard_rows
 from ...upkeep.switch import off_since, switch_off, switch_on
 from ..console import CounterCommand, add_places, find_counters

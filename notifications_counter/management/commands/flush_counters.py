@@ -9,8 +9,8 @@ from django.db import close_old_connections
 from ...counters import Counter, all_counters
 from ...monitoring.display import duration
 from ...monitoring.status import MAX_AGE, read_status, sentences
+from ...places import LocalCounter, at, at_each
 from ...upkeep.flush import heal_and_flush
-from ...upkeep.places import LocalCounter, at, at_each
 from ...upkeep.walk import Result
 from ..console import (
     CounterCommand,

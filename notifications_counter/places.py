@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Generic, NamedTuple, TypeVar
 
 from django.conf import settings
@@ -14,11 +14,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, InterfaceError, InternalError, OperationalError, connections, router
 from django.db.models import Model
 
-from ..databases.identity import look_up
-from ..databases.routing import alias_for, in_schema, schema_of, working_on
-from ..declaration import Declaration
-from ..exceptions import BufferUnavailable, CounterError
-from ..models import DatabaseId
+from .databases.identity import look_up
+from .databases.routing import alias_for, in_schema, schema_of, working_on
+from .declaration import Declaration
+from .exceptions import BufferUnavailable, CounterError
+from .models import DatabaseId
 
 logger = logging.getLogger("notifications_counter")
 
@@ -88,38 +88,37 @@ def _id_of(place: Place) -> str | None:
         return str(place) if is_there else None  # as above
 
 
-class PlaceFinder:
-    """A search for places that asks each database once."""
+def places(
+    model: type[Model],
+    database: str | None = None,
+    schema: str | None = None,
+    places_in: Callable[[str, str | None], list[Place]] = _places_in,
+    id_of: Callable[[Place], str | None] = _id_of,
+) -> list[Place]:
+    """Return the places where rows of a model are counted.
 
-    def __init__(self) -> None:
-        self._places_in = cache(_places_in)
-        self._id_of = cache(_id_of)
-
-    def places(self, model: type[Model], database: str | None = None, schema: str | None = None) -> list[Place]:
-        """Return the places where rows of a model are counted.
-
-        The database that the router names comes first, then every other database that has the app's tables. Two aliases
-        of one database are one place, and replicas are left out. ``database`` and ``schema`` restrict the result.
-        """
-        first = alias_for(model)
-        found: dict[str, Place] = {}
-        for alias in dict.fromkeys([first, *connections]):
-            if database not in (None, alias) or (alias != first and connections[alias].settings_dict["TEST"]["MIRROR"]):
+    The database that the router names comes first, then every other database that has the app's tables. Two aliases
+    of one database are one place, and replicas are left out. ``database`` and ``schema`` restrict the result.
+    """
+    first = alias_for(model)
+    found: dict[str, Place] = {}
+    for alias in dict.fromkeys([first, *connections]):
+        if database not in (None, alias) or (alias != first and connections[alias].settings_dict["TEST"]["MIRROR"]):
+            continue
+        for place in places_in(alias, schema):
+            if schema not in (None, place.schema):
                 continue
-            for place in self._places_in(alias, schema):
-                if schema not in (None, place.schema):
-                    continue
-                if alias != first and not place.schema and not router.allow_migrate_model(alias, model):
-                    continue
-                id_ = self._id_of(place)
-                if id_ or (alias == first and not place.schema):
-                    found.setdefault(id_ or str(place), place)
-        return list(found.values())
+            if alias != first and not place.schema and not router.allow_migrate_model(alias, model):
+                continue
+            id_ = id_of(place)
+            if id_ or (alias == first and not place.schema):
+                found.setdefault(id_ or str(place), place)
+    return list(found.values())
 
 
-def places(model: type[Model]) -> list[Place]:
-    """Return the places where rows of a model are counted."""
-    return PlaceFinder().places(model)
+def _finder() -> Callable[..., list[Place]]:
+    """Return ``places``, but each database is asked once."""
+    return partial(places, places_in=cache(_places_in), id_of=cache(_id_of))
 
 
 class LocalCounter(NamedTuple, Generic[C]):
@@ -134,8 +133,8 @@ def local_counters(
     counters: Iterable[C], database: str | None = None, schema: str | None = None
 ) -> list[LocalCounter[C]]:
     """Return every counter at each of its places."""
-    finder = PlaceFinder()
-    return [local for c in counters for local in _named(c, finder.places(c.source, database, schema))]
+    find = _finder()
+    return [local for c in counters for local in _named(c, find(c.source, database, schema))]
 
 
 def visible_counters(counters: Iterable[C], for_users: bool = False) -> list[LocalCounter[C]]:
@@ -145,12 +144,12 @@ def visible_counters(counters: Iterable[C], for_users: bool = False) -> list[Loc
     must not see other databases.
     """
     found: list[LocalCounter[C]] = []
-    finder = PlaceFinder()
+    find = _finder()
     for counter in counters:
         mine = here(counter.source)
         seen = [mine]
         if (mine.schema or len(list(connections)) > 1) and not is_of_tenant(mine):
-            seen = finder.places(counter.source)
+            seen = find(counter.source)
             if for_users and mine in seen and not mine.schema:
                 seen = [mine]
         found += _named(counter, seen)
