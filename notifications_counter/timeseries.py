@@ -125,7 +125,7 @@ class TimeSeries:
             keys = [f"{base}:known", *(f"{base}:{precision}:{name}" for name in some for precision in precisions)]
             values = (counts[name] for name in some)
             args = (time, self.samples, len(precisions), *precisions, *values)
-            self._client.run(script("update_series"), keys, args)
+            self._client.ask(Call.of(script("update_series"), keys, args))
 
     # ------------------------------------------------------------------ read
     def get_counter(
@@ -146,7 +146,7 @@ class TimeSeries:
         first = 0 if start is None else _seconds(start, math.ceil)
         end_ = LATEST if end is None else _seconds(end, math.ceil)
         key = f"{self.base}:{precision}:{name}"
-        clock, flat = self._client.run(script("read_series"), (key,))
+        clock, flat = self._client.ask(Call.of(script("read_series"), (key,)))
         # Foreign slices that cannot be read are left out.
         read = ((parse_int(slice_), parse_int(count)) for slice_, count in pairs(flat))
         counts = {slice_: count for slice_, count in read if slice_ is not None and count is not None}
@@ -211,9 +211,8 @@ class TimeSeries:
             first, end = _range(precision)
             low, window = encode(first), self.samples * precision
             while not stopped():
-                last, counters, slices, gone = self._client.run(
-                    script("clean_series"), (known,), (low, end, window, time, PAGE, PAGE_WORK)
-                )
+                args = (low, end, window, time, PAGE, PAGE_WORK)
+                last, counters, slices, gone = self._client.ask(Call.of(script("clean_series"), (known,), args))
                 if not last:
                     break
                 low = encode(f"({decode(last)}")

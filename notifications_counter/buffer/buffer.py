@@ -51,11 +51,6 @@ NAMELESS = "nameless"
 """The name of a server whose INFO is refused, or has none of these fields."""
 
 
-class MustCountRows(BufferUnavailable):
-    """Redis answers, but only the rows tell the count: it has lost ``ready``, another declaration is in force, or the
-    owner is in flight."""
-
-
 class Trusted(NamedTuple):
     """The value of ``ready`` when totals were last read, and the beginning of their keys, which depends on it."""
 
@@ -90,9 +85,9 @@ class Buffer:
 
     # ------------------------------------------------------------------ reads
     def total(self, owner: str) -> int | None:
-        """Return a cached total, or None. MustCountRows if the owner is in flight, or no total can be trusted."""
+        """Return a cached total, or None. BufferUnavailable if the owner is in flight, or no total can be trusted."""
         if silent_until and self.is_silent:
-            raise MustCountRows("Counting is off.")
+            raise BufferUnavailable("Counting is off.")
         while True:
             trusted = self.trusted
             ready, total = self.client.ask(Call(("MGET", self.keys.ready, trusted.prefix + owner)))
@@ -103,17 +98,17 @@ class Buffer:
             return int(total)
         except (TypeError, ValueError):
             if decode(total).endswith("!"):
-                raise MustCountRows("The owner is in flight. Reads count rows meanwhile.") from None
+                raise BufferUnavailable("The owner is in flight. Reads count rows meanwhile.") from None
             return as_integers([total])[0]
 
     def trust(self, ready: str | bytes | None) -> None:
-        """Read totals under this value of ``ready`` from now on. MustCountRows if it is missing, or belongs to another
-        declaration."""
+        """Read totals under this value of ``ready`` from now on. BufferUnavailable if it is missing, or belongs to
+        another declaration."""
         generation, _, fingerprint = decode(ready or "").partition(":")
         if generation == OFF:
             self.fall_silent()
         if not generation or fingerprint != self.fingerprint:  # rule: declared_read
-            raise MustCountRows(f"Redis (cache {self.client.alias!r}) has no counts that are ready.")
+            raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) has no counts that are ready.")
         self.trusted = Trusted(ready or "", self.keys.total(generation, ""))
 
     def fall_silent(self) -> None:
@@ -159,7 +154,7 @@ class Buffer:
 
     def confirm(self, intent: str, deltas: Mapping[str, Delta]) -> None:
         """Confirm an intent."""
-        check_used(self.client.ask(self.confirmation(intent, list(deltas), list(deltas.values())), urgent=True))
+        check_used(self.client.ask(self.confirmation(intent, list(deltas), list(deltas.values()))))
 
     def doubt(self, owners: Sequence[str]) -> None:
         """Put owners in doubt, so that readers count their rows."""

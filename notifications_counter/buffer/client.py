@@ -83,9 +83,9 @@ class Client:
         self._noted_at = -math.inf
 
     # ---------------------------------------------------------------- calls
-    def ask(self, call: Call, urgent: bool = False) -> Any:
+    def ask(self, call: Call) -> Any:
         """Send a call and return its reply. BufferUnavailable if Redis did not answer or refused."""
-        (outcome,) = self.ask_all([call], urgent)
+        (outcome,) = self.ask_all([call])
         if isinstance(outcome, BufferUnavailable):
             raise outcome
         return outcome
@@ -124,10 +124,6 @@ class Client:
     def call(self, name: str, *arguments: Argument) -> Any:
         """Send a command and return its reply."""
         return self.ask(Call((name, *arguments)))
-
-    def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument] = ()) -> Any:
-        """Call a script and return its reply."""
-        return self.ask(Call.of(script, keys, args))
 
     def info(self, key: str) -> dict[str, Any]:
         """Return INFO of the server that holds ``key``; empty if the server refuses it. Managed servers allow it,
@@ -208,9 +204,10 @@ class Client:
         if self._pool is None:
             return self._exchange_with_nodes(calls)
         connection = self._take()
-        are_known = wait or self._ran.issuperset([call.script for call in calls])
+        # Whoever does not wait cannot send the source of a script that the server has yet to learn.
+        has_to_wait = not wait and not self._ran.issuperset([call.script for call in calls])
         try:
-            answers = connection.exchange(calls, wait or not connection.is_held or not are_known)
+            answers = connection.exchange(calls, wait or has_to_wait or not connection.is_held)
         except BaseException:
             connection.release(close=True)
             raise
@@ -218,7 +215,7 @@ class Client:
             self._thread.held = connection
         else:
             connection.release()
-        if not are_known:
+        if has_to_wait:
             self._ran.update([call.script for call in calls])
         return answers
 
