@@ -5,7 +5,7 @@ import re
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
@@ -23,8 +23,10 @@ from django.utils import timezone
 from django_redis import get_redis_connection
 
 from notifications_counter.buffer import Buffer
+from notifications_counter.buffer.buffer import check_used
 from notifications_counter.buffer.calls import Call
 from notifications_counter.buffer.client import Client, read_all_owed
+from notifications_counter.buffer.types import Delta
 from notifications_counter.counters import Counter, unread
 from notifications_counter.databases.identity import databases
 from notifications_counter.models import Notification
@@ -63,6 +65,21 @@ def be_a_new_process() -> None:
     """Forget which declarations this process has found in force."""
     for database in databases.values():
         database.in_force.clear()
+
+
+def announce(buffer: Buffer, intent: str, owners: Sequence[str]) -> None:
+    """Announce an intent, as a transaction does before it commits."""
+    check_used(buffer.client.ask(buffer.announcement(intent, owners)))
+
+
+def confirm(buffer: Buffer, intent: str, deltas: Mapping[str, Delta]) -> None:
+    """Confirm an intent, as a transaction does after it has committed."""
+    check_used(buffer.client.ask(buffer.confirmation(intent, list(deltas), list(deltas.values()))))
+
+
+def generation(buffer: Buffer) -> str:
+    """The generation whose totals readers may use, empty if there is none."""
+    return buffer.status().ready.partition(":")[0]
 
 
 def doubted(counter: Counter = unread) -> list[str]:

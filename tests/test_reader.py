@@ -30,6 +30,7 @@ from tests.support import (
     begin_now,
     buffer,
     entries,
+    generation,
     make_keys,
     notify,
     redis_out_of_reach,
@@ -46,7 +47,7 @@ objects = Notification.objects
 
 
 def total_key(user: Any) -> str:
-    return buffer().keys.total(buffer().status().generation, str(user.pk))
+    return buffer().keys.total(generation(buffer()), str(user.pk))
 
 
 # ----------------------------------------------------------------------------------------------------------- cost

@@ -142,19 +142,11 @@ class Buffer:
         for before the database commits. The reply is 0 if no flusher uses these keys."""
         return self.script_call("announce", intent, owners_as_json(owners), "1" if self.is_known else "")
 
-    def announce(self, intent: str, owners: Sequence[str]) -> None:
-        """Announce an intent."""
-        check_used(self.client.ask(self.announcement(intent, owners)))
-
     def confirmation(self, intent: str, owners: Sequence[str], deltas: Sequence[Delta]) -> Call:
         """Return the call that removes an intent and adds the deltas of its owners. The reply is 0 if these keys were
         retired."""
         exact = ["null" if delta is None or abs(delta) >= EXACT else str(delta) for delta in deltas]
         return self.script_call("confirm", self.fingerprint, intent, owners_as_json(owners), f"[{','.join(exact)}]")
-
-    def confirm(self, intent: str, deltas: Mapping[str, Delta]) -> None:
-        """Confirm an intent."""
-        check_used(self.client.ask(self.confirmation(intent, list(deltas), list(deltas.values()))))
 
     def doubt(self, owners: Sequence[str]) -> None:
         """Put owners in doubt, so that readers count their rows."""

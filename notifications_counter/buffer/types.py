@@ -82,11 +82,6 @@ class Status:
         return cls(*values, *(parse_int(number or 0) or 0 for number in numbers))
 
     @property
-    def generation(self) -> str:
-        """The generation that readers may use, empty if there is none."""
-        return self.ready.partition(":")[0]
-
-    @property
     def age(self) -> int:
         """Seconds for which the oldest change may have waited to be flushed."""
         return max(0, self.now - self.cut_at) if self.pending or self.flushing else 0

@@ -34,6 +34,7 @@ from tests.support import (
     assert_reads,
     begin_now,
     buffer,
+    confirm,
     entries,
     notify,
     sent,
@@ -232,7 +233,7 @@ def test_no_command_has_too_many_arguments(use, make_user):
         buffer().peek([str(user) for user in users])
         buffer().set_aside({str(user): "1" for user in users})
         for some in chunked(users, OWNERS_PER_CALL):
-            buffer().confirm(f"part{some[0]}", {str(user): 1 for user in some})
+            confirm(buffer(), f"part{some[0]}", {str(user): 1 for user in some})
         EventLog().record_events({"type": "x", "a": 1, "b": 2} for _ in users)
         TimeSeries(precisions=[*range(1, 100)]).update_counters({f"name{user}": 1 for user in range(100)})
         assert 1000 < line.most_arguments < 3999

@@ -6,7 +6,7 @@ import pytest
 
 from notifications_counter.buffer import Buffer
 from notifications_counter.exceptions import BufferUnavailable
-from tests.support import buffer
+from tests.support import announce, buffer, confirm, generation
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db]
 
@@ -20,25 +20,25 @@ def shard(redis_client) -> Buffer:
 
 
 def test_an_announcement_that_is_sent_twice(shard):
-    shard.announce("intent", ["1"])
-    shard.announce("intent", ["1"])
-    shard.announce("other", ["2"])
-    shard.confirm("intent", {"1": 1})
+    announce(shard, "intent", ["1"])
+    announce(shard, "intent", ["1"])
+    announce(shard, "other", ["2"])
+    confirm(shard, "intent", {"1": 1})
     assert not shard.peek(["1"])["1"].is_in_flight
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda shard: shard.announce("late", ["1"]),
-        lambda shard: shard.confirm("intent", {"1": 1}),
+        lambda shard: announce(shard, "late", ["1"]),
+        lambda shard: confirm(shard, "intent", {"1": 1}),
         lambda shard: shard.doubt(["1"]),
         lambda shard: shard.forget(),
     ],
     ids=["announce", "confirm", "doubt", "doubt everyone"],
 )
 def test_keys_that_were_retired_stay_so(shard, redis_client, call: Callable[[Buffer], None]):
-    shard.announce("intent", ["1"])
+    announce(shard, "intent", ["1"])
     shard.retire()
     with pytest.raises(BufferUnavailable):
         call(shard)
@@ -46,7 +46,7 @@ def test_keys_that_were_retired_stay_so(shard, redis_client, call: Callable[[Buf
 
 
 def test_a_batch_is_dropped_by_who_wrote_it(shard):
-    shard.confirm("intent", {"1": 1})
+    confirm(shard, "intent", {"1": 1})
     assert shard.cut("a", "b") == ("b", 2, 0)
     assert shard.cut("a", "c") == ("b", 2, 0)
     assert not shard.drop("another", "another:2:x")
@@ -56,15 +56,15 @@ def test_a_batch_is_dropped_by_who_wrote_it(shard):
 
 
 def test_a_generation_begins_with_nothing_but_intents(shard):
-    shard.confirm("before", {"1": 1})
+    confirm(shard, "before", {"1": 1})
     shard.cut("a", "b")
-    shard.confirm("before", {"2": 1})
+    confirm(shard, "before", {"2": 1})
     shard.set_aside({"3": "reason"})
-    shard.announce("intent", ["4"])
+    announce(shard, "intent", ["4"])
     shard.begin_generation("d", shard.server())
     status = shard.status()
     assert (status.pending, status.flushing, status.aside, status.intents) == (0, 0, 0, 1)
-    assert (status.batch, status.finished, status.generation) == ("", "d", "d")
+    assert (status.batch, status.finished, generation(shard)) == ("", "d", "d")
     assert shard.peek(["4"])["4"].is_in_flight
 
 
@@ -72,5 +72,5 @@ def test_without_a_generation_everyone_is_in_doubt(shard):
     assert not shard.peek(["1"])["1"].waits
     shard.forget()
     assert shard.peek(["1"])["1"].waits
-    shard.announce("intent", [])
+    announce(shard, "intent", [])
     assert shard.peek(["1"])["1"].is_in_flight

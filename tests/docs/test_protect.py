@@ -20,7 +20,7 @@ from notifications_counter.counters import unread
 from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification
 from notifications_counter.monitoring.status import read_trouble
-from tests.support import assert_heals, assert_reads, begin_now, entries, notify
+from tests.support import announce, assert_heals, assert_reads, begin_now, entries, notify
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
@@ -72,7 +72,7 @@ def test_everything_works_with_the_permissions_of_the_docs(admin, make_user):
         with pytest.raises(CommandError, match="could not be stored"):
             call_command("flush_counters", "--check")
         buffer.take_back()
-        buffer.announce("a part of a process that was killed", [str(alice.pk)])
+        announce(buffer, "a part of a process that was killed", [str(alice.pk)])
         with entries(HEAL_AFTER=0):
             unread.heal()
         with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):

@@ -22,7 +22,7 @@ from notifications_counter.timeseries import update_counters
 from notifications_counter.upkeep.history import history
 from notifications_counter.upkeep.shards import shard_rows
 from notifications_counter.upkeep.state import FULL_SPEED, WalkState
-from tests.support import entries, messages, notify, redis_out_of_reach, sent, unheard
+from tests.support import announce, entries, messages, notify, redis_out_of_reach, sent, unheard
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
@@ -96,7 +96,7 @@ def test_something_is_wrong_since_the_oldest_of_it_began(admin_client, url, few_
     history.trim_events(max_length=0)
     unread.buffers[0].set_aside({"\0": "1"})
     for i in range(11):
-        unread.buffers[0].announce(f"part {i}", ["7"])
+        announce(unread.buffers[0], f"part {i}", ["7"])
     with entries(HEAL_AFTER=0):
         response = admin_client.get(url)
     assert health(response).startswith("Something is wrong. unread: 11 intents have been in flight")

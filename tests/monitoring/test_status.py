@@ -27,7 +27,7 @@ from notifications_counter.monitoring.status import read_counter, read_status
 from notifications_counter.upkeep.history import history
 from notifications_counter.upkeep.shards import shard_rows
 from notifications_counter.upkeep.state import WalkState
-from tests.support import entries, notify, sent, status_of
+from tests.support import announce, entries, notify, sent, status_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
@@ -45,7 +45,7 @@ def ago(seconds: int) -> int:
 
 def in_flight_since(seconds: int, part: str = "part", user: str = '7","began":1') -> None:
     """A part of a transaction that has been open for a while, of a user whose key looks like a time."""
-    unread.buffers[0].announce(part, [user])
+    announce(unread.buffers[0], part, [user])
     entry = redis("HGET", "intents", part).decode()
     redis("HSET", "intents", part, re.sub(r'"began":\d+', f'"began":{ago(seconds)}', entry))
 
@@ -105,7 +105,7 @@ def test_a_look_costs_the_same_whatever_there_is(alice):
 
         before = cost()
         for i in range(50):
-            unread.buffers[0].announce(f"part{i}", [str(i)])
+            announce(unread.buffers[0], f"part{i}", [str(i)])
         RecountRequest.objects.bulk_create(RecountRequest(counter="unread", owner=str(i)) for i in range(50))
         notify(alice)
         assert cost() == before == (6, 2)

@@ -33,7 +33,7 @@ from notifications_counter.writes import transaction as writes
 from notifications_counter.writes.transaction import request_recounts
 from tests.composite_owners.counters import votes
 from tests.composite_owners.models import Vote, VoteCount
-from tests.support import be_a_new_process, entries, stored, unheard
+from tests.support import announce, be_a_new_process, entries, generation, stored, unheard
 
 from . import model
 from .scenarios import HISTORIES, TOGETHER, explore, is_quiet, start_of
@@ -309,7 +309,7 @@ class Replay:
 
 def in_force() -> str:
     """The generation whose totals readers use."""
-    return votes.buffers[0].status().generation
+    return generation(votes.buffers[0])
 
 
 def add_rows(key: CompositeKey, number: int, old: int) -> None:
@@ -357,6 +357,6 @@ def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
         cached = replay.redis.get(replay.names.total(in_force(), str(key)))
         assert (stored(key, votes), cached) == (rows, b"%d" % rows)
     assert not replay.redis.exists(replay.names.in_flight) or "intents lost" in scenario
-    replay.buffer.announce("last", list(map(str, replay.keys)))
+    announce(replay.buffer, "last", list(map(str, replay.keys)))
     assert replay.redis.hvals(replay.names.in_flight) == [b"1"] * len(replay.keys), "others are, for ever"
     assert in_force() == replay.generation or not is_quiet(scenario), "one began for nothing"

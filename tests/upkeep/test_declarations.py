@@ -24,10 +24,12 @@ from notifications_counter.upkeep import switch
 from notifications_counter.upkeep.walk import Result
 from tests.support import (
     OtherConnection,
+    announce,
     assert_exact,
     assert_heals,
     assert_reads,
     be_a_new_process,
+    confirm,
     entries,
     notify,
     sent,
@@ -237,7 +239,7 @@ def test_another_number_of_shards(users):
         notify_all(users)
         assert_reads(*users)
         old, seen = unread.buffer_of(str(users[0].pk)), dict(current().in_force)
-        old.announce("under way", [str(users[0].pk)])
+        announce(old, "under way", [str(users[0].pk)])
     with entries(SHARDS=after, DEPLOY_SECONDS=HOUR):
         assert unread.flush() == Result()
         be_a_new_process()  # the flusher is started again
@@ -249,7 +251,7 @@ def test_another_number_of_shards(users):
     with entries(SHARDS=before):
         unread.heal()
         with pytest.raises(BufferUnavailable):
-            old.confirm("under way", {str(users[0].pk): 1})
+            confirm(old, "under way", {str(users[0].pk): 1})
         requests = RecountRequest.objects.count()
         notify_all(users[:3])
         assert RecountRequest.objects.count() == requests + 3

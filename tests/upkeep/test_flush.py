@@ -25,12 +25,15 @@ from notifications_counter.upkeep.walk import Result
 from notifications_counter.writes.transaction import TransactionLog, doubt, request_recounts
 from tests.support import (
     OtherConnection,
+    announce,
     assert_exact,
     assert_heals,
     assert_reads,
     buffer,
+    confirm,
     doubted,
     entries,
+    generation,
     make_keys,
     notify,
     rows,
@@ -138,7 +141,7 @@ def refused(key: Any) -> Iterator[None]:
     """The database stores no total for this owner: a trigger refuses it, and MariaDB has no room for the count, which
     it takes from Redis."""
     if connection.vendor == "mysql":
-        redis, at = buffer().client.redis, buffer().keys.total(buffer().status().generation, str(key))
+        redis, at = buffer().client.redis, buffer().keys.total(generation(buffer()), str(key))
         redis.set(at, 2**40)
         yield
         return
@@ -290,7 +293,7 @@ def test_what_is_known_to_be_in_doubt_is_not_reported(healed, alice, bob, make_u
         create(user)
     doubt([(unread, str(alice.pk))])
     request_recounts("default", [(unread, str(bob.pk))])
-    buffer().announce("killed", [str(carol.pk)])
+    announce(buffer(), "killed", [str(carol.pk)])
     assert unread.flush() == Result(3)
     assert_heals(alice, bob, carol)
     assert read_counter(unread).mismatched == 0
@@ -355,10 +358,10 @@ def test_a_transaction_during_a_flush_is_no_mismatch(healed, alice):
     """The count of rows includes what Redis does not know yet."""
     notify(alice)
     create(alice)
-    buffer().announce("other", [str(alice.pk)])
+    announce(buffer(), "other", [str(alice.pk)])
     unheard(create, alice)  # it has committed
     assert unread.flush().wrong == 0
-    buffer().confirm("other", {str(alice.pk): 1})
+    confirm(buffer(), "other", {str(alice.pk): 1})
     assert unread.flush().wrong == 0
     assert_exact(alice)
 

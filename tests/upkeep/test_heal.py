@@ -18,12 +18,14 @@ from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.writes.transaction import doubt, request_recounts
 from tests.support import (
+    announce,
     assert_heals,
     assert_reads,
     begin_now,
     buffer,
     doubted,
     entries,
+    generation,
     notify,
     redis_out_of_reach,
     status_of,
@@ -48,13 +50,13 @@ def test_a_key_that_something_else_wrote(healed, alice, bob, redis_client, key):
     notify(alice)
     assert_reads(alice, bob)
     create(alice)
-    generation, keys = buffer().status().generation, buffer().keys
+    keys = buffer().keys
     if key == "flushing":
         buffer().cut(unread.status()[0].row.mark, "ba7c4")
     if key == "in_flight":
-        buffer().announce("killed", [str(alice.pk)])
+        announce(buffer(), "killed", [str(alice.pk)])
         unheard(create, alice)
-    at = keys.total(generation, str(alice.pk)) if key == "total" else getattr(keys, key)
+    at = keys.total(generation(buffer()), str(alice.pk)) if key == "total" else getattr(keys, key)
     redis_client.delete(at)
     redis_client.rpush(at, "foreign")
     for user in (alice, bob):
@@ -69,13 +71,13 @@ def test_a_key_that_something_else_wrote(healed, alice, bob, redis_client, key):
 def test_everything_is_lost(healed, alice, bob, redis_client, caplog):
     notify(alice)
     assert_reads(alice, bob)
-    before = buffer().status().generation
+    before = generation(buffer())
     redis_client.delete(*redis_client.scan_iter(f"{buffer().keys.base}:*"))
     assert_reads(alice, bob)
     assert {"recovering", "unreachable"} & {problem.kind for problem in status_of(unread).problems}
     unread.heal()
     assert "begins a generation" in caplog.text
-    assert buffer().status().generation != before
+    assert generation(buffer()) != before
     assert_heals(alice, bob)
 
 
@@ -152,7 +154,7 @@ def test_deploy_seconds_that_are_longer_now_are_for_the_next_declaration(healed,
 # -------------------------------------------------------------------------------------------------------------- intents
 def test_an_intent_that_began_before_the_clock_was_set_back(healed, alice, redis_client):
     """Its process was killed, and by the clock it begins tomorrow."""
-    buffer().announce("part", [str(alice.pk)])
+    announce(buffer(), "part", [str(alice.pk)])
     unheard(create, alice)
     part = json.loads(redis_client.hget(buffer().keys.intents, "part"))
     began = part["began"] + 86400

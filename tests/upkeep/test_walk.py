@@ -25,12 +25,15 @@ from notifications_counter.upkeep.walk import Difference, Result, Walker
 from tests.support import (
     PATIENCE,
     OtherConnection,
+    announce,
     assert_exact,
     assert_heals,
     assert_reads,
     buffer,
+    confirm,
     doubted,
     entries,
+    generation,
     is_walking,
     notify,
     sent,
@@ -287,7 +290,7 @@ def test_what_a_gentle_walk_finds(users, clock, caplog):
 WRONG: dict[str, Callable[[Any, Any], Any]] = {
     "stored": lambda redis, user: unheard(UserNotificationsCount.objects.filter(pk=user.pk).update, unread_count=-7),
     "not stored": lambda redis, user: unheard(UserNotificationsCount.objects.filter(pk=user.pk)._raw_delete, "default"),
-    "cached": lambda redis, user: redis.set(buffer().keys.total(buffer().status().generation, str(user.pk)), 9),
+    "cached": lambda redis, user: redis.set(buffer().keys.total(generation(buffer()), str(user.pk)), 9),
     "rows deleted": lambda redis, user: unheard(
         Notification.objects.filter(user=user, title="0")._raw_delete, "default"
     ),
@@ -329,12 +332,12 @@ def test_a_commit_that_is_on_its_way_is_not_reported(healed, alice, everyone):
     """The database has the row, and Redis does not know yet; or it is known that it has missed one."""
     notify(alice)
     owners = None if everyone else [alice]
-    buffer().announce("other", [str(alice.pk)])
+    announce(buffer(), "other", [str(alice.pk)])
     create_unheard(alice)
     for dry_run in (True, False):
         assert unread.recount(owners, dry_run) == Result(1)
     assert_reads(alice)
-    buffer().confirm("other", {str(alice.pk): 1})
+    confirm(buffer(), "other", {str(alice.pk): 1})
     assert unread.recount(owners) == Result(1)
     unread.flush()
     create_unheard(alice)
