@@ -7,7 +7,6 @@
 if redis.pcall('GET', ready) == 'off' then return 0 end
 redis.call('UNLINK', pending, flushing, state, aside)
 redis.call('ZADD', pending, 0, SENTINEL)
-local now = redis.call('TIME')[1]
-redis.call('HSET', state, 'finished', ARGV[1], 'server', ARGV[3], 'cut_at', now)
+redis.call('HSET', state, 'finished', ARGV[1], 'server', ARGV[3], 'cut_at', redis.call('TIME')[1])
 redis.call('SET', ready, ARGV[1] .. ':' .. ARGV[2])
 return 1

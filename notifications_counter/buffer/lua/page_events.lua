@@ -6,12 +6,13 @@
 --       with the timestamp itself are 'after' it.
 local before, limit, score, member = ARGV[2] == 'before', tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local first = 0
-if score ~= '' then
-  if member == '' then
-    first = before and redis.call('ZCOUNT', events, score, '+inf') or redis.call('ZCOUNT', events, '-inf', '(' .. score)
-  else
-    first = rank_after(before and 'ZREVRANK' or 'ZRANK', score, member)
-  end
+if member ~= '' then -- the rank behind that of an event, even of a trimmed one
+  redis.call('ZREM', events, '') -- removes nothing, but after such a write, Redis allows others even without memory
+  local trimmed = redis.call('ZADD', events, 'NX', score, member) == 1
+  first = redis.call(before and 'ZREVRANK' or 'ZRANK', events, member)
+  if trimmed then redis.call('ZREM', events, member) else first = first + 1 end
+elseif score ~= '' then
+  first = before and redis.call('ZCOUNT', events, score, '+inf') or redis.call('ZCOUNT', events, '-inf', '(' .. score)
 end
 local page = redis.call(before and 'ZREVRANGE' or 'ZRANGE', events, first, first + limit - 1, 'WITHSCORES')
 local reply = {}

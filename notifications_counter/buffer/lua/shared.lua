@@ -96,13 +96,3 @@ local function event_of(log, member)
   local id = tonumber(member)
   return id and log .. ':event:' .. string.format('%.0f', id)
 end
-
--- Returns the rank of the event that follows another one, even a trimmed one, in the order of ZRANK or ZREVRANK.
-local function rank_after(command, score, member)
-  redis.call('ZREM', events, '') -- removes nothing, but after such a write, Redis allows others even without memory
-  local trimmed = redis.call('ZADD', events, 'NX', score, member) == 1
-  local rank = redis.call(command, events, member)
-  if not trimmed then return rank + 1 end
-  redis.call('ZREM', events, member)
-  return rank
-end
