@@ -12,7 +12,7 @@ from django.apps import apps
 from django.template.defaultfilters import filesizeformat, truncatechars
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, pgettext
+from django.utils.translation import pgettext
 
 from ..buffer.types import UNREADABLE
 from ..checks.servers import check_server, infos
@@ -20,23 +20,10 @@ from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..places import LocalCounter, at, visible_counters
-from ..upkeep.history import history
+from ..upkeep.history import EVENTS, history
 from .activity import PRECISIONS, activity
 from .display import Table, duration, grouped, moment
 from .status import CounterStatus, Status, read_status, sentences
-
-EVENTS = {
-    "recovery": (gettext_lazy("Recovery began"), gettext_lazy("shard %(shard)s: %(reason)s")),
-    "walked": (gettext_lazy("Recovery complete"), gettext_lazy("stored totals are up to date")),
-    "declared": (gettext_lazy("Declaration changed"), gettext_lazy("by a new release")),
-    "off": (gettext_lazy("Counting off"), gettext_lazy("reads count rows")),
-    "on": (gettext_lazy("Counting on"), gettext_lazy("until all processes know, reads count rows")),
-    "replaced": (gettext_lazy("Flusher replaced"), gettext_lazy("by one of another release")),
-    "recount": (gettext_lazy("Recount"), gettext_lazy("%(owners)s compared, %(wrong)s wrong")),
-    "mismatched": (gettext_lazy("Wrong counts"), gettext_lazy("%(wrong)s wrong: %(examples)s")),
-    "aside": (gettext_lazy("Set aside"), gettext_lazy("owner %(owner)s: %(reason)s")),
-}
-"""The title of each type of event, and its details."""
 
 
 def page(by: str, chosen: str = "") -> dict[str, Any]:
@@ -156,7 +143,7 @@ def event_table() -> Table:
     rows: list[list[str]] = []
     for event in history.latest(10):
         with suppress(OSError, *UNREADABLE):
-            title, details = EVENTS[event["type"]]
+            _message, title, details = EVENTS[event["type"]]
             fields = {
                 name: grouped(value) if isinstance(value, int) else truncatechars(repr(str(value))[1:-1], 60)
                 for name, value in event.items()

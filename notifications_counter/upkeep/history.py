@@ -4,6 +4,9 @@ history."""
 from __future__ import annotations
 
 import logging
+from typing import Any, NamedTuple
+
+from django.utils.translation import gettext_lazy as _
 
 from ..databases.routing import working_on
 from ..declaration import Declaration
@@ -15,23 +18,61 @@ logger = logging.getLogger("notifications_counter")
 LENGTH = 10_000
 """How many events are kept."""
 
-MESSAGES = {
-    "flush": "flushed %(owners)d owner(s), set %(aside)d aside, %(seconds).2f s.",
-    "recount": "compared %(owners)d owner(s), %(wrong)d wrong.",
-    "mismatched": "%(wrong)d owner(s) had a wrong count: %(examples)s. Their rows are counted now. Look for raw SQL, a "
-    "trigger, or a restored backup.",
-    "recovery": "%(reason)s. Shard %(shard)d begins a generation: the first read of each owner counts rows, and "
-    "everyone is compared with the stored totals.",
-    "walked": "everyone was compared with the stored totals.",
-    "declared": "its declaration, or SHARDS, is new. Rows are counted for the next %(wait)d s, until all processes "
-    "have it.",
-    "off": "counting is off: reads count rows, and nobody tells Redis of writes.",
-    "on": "counting is on again. Rows are counted for the next %(wait)d s, until all processes know.",
-    "replaced": "a flusher of another release declares it differently, or has other SHARDS. This process no longer "
-    "flushes it. Restart it with the code and settings of that release.",
-    "aside": "the count of %(owner)r is not stored: %(reason)s.",
+
+class Texts(NamedTuple):
+    """What is said of a type of event: its ``message`` in the log; and its ``title`` and ``details`` on the dashboard.
+    Message and details are format strings for the event's fields."""
+
+    message: str
+    title: Any = ""
+    details: Any = ""
+
+
+EVENTS = {
+    "flush": Texts("flushed %(owners)d owner(s), set %(aside)d aside, %(seconds).2f s."),
+    "recount": Texts(
+        "compared %(owners)d owner(s), %(wrong)d wrong.", _("Recount"), _("%(owners)s compared, %(wrong)s wrong")
+    ),
+    "mismatched": Texts(
+        "%(wrong)d owner(s) had a wrong count: %(examples)s. Their rows are counted now. Look for raw SQL, a trigger, "
+        "or a restored backup.",
+        _("Wrong counts"),
+        _("%(wrong)s wrong: %(examples)s"),
+    ),
+    "recovery": Texts(
+        "%(reason)s. Shard %(shard)d begins a generation: the first read of each owner counts rows, and everyone is "
+        "compared with the stored totals.",
+        _("Recovery began"),
+        _("shard %(shard)s: %(reason)s"),
+    ),
+    "walked": Texts(
+        "everyone was compared with the stored totals.", _("Recovery complete"), _("stored totals are up to date")
+    ),
+    "declared": Texts(
+        "its declaration, or SHARDS, is new. Rows are counted for the next %(wait)d s, until all processes have it.",
+        _("Declaration changed"),
+        _("by a new release"),
+    ),
+    "off": Texts(
+        "counting is off: reads count rows, and nobody tells Redis of writes.",
+        _("Counting off"),
+        _("reads count rows"),
+    ),
+    "on": Texts(
+        "counting is on again. Rows are counted for the next %(wait)d s, until all processes know.",
+        _("Counting on"),
+        _("until all processes know, reads count rows"),
+    ),
+    "replaced": Texts(
+        "a flusher of another release declares it differently, or has other SHARDS. This process no longer flushes it. "
+        "Restart it with the code and settings of that release.",
+        _("Flusher replaced"),
+        _("by one of another release"),
+    ),
+    "aside": Texts(
+        "the count of %(owner)r is not stored: %(reason)s.", _("Set aside"), _("owner %(owner)s: %(reason)s")
+    ),
 }
-"""The log message of each event: a format string for its fields."""
 
 history = EventLog("history")
 
@@ -41,7 +82,7 @@ def log_event(type: str, counter: Declaration, level: int = logging.INFO, **fiel
     event = {"counter": counter.name, **fields}
     if isinstance(owner := fields.get("owner"), str):  # it may not be valid text
         event["owner"] = owner.encode(errors="backslashreplace").decode()
-    logger.log(level, f"%(counter)s: {MESSAGES[type]}", event, extra={"event": type, **event})
+    logger.log(level, f"%(counter)s: {EVENTS[type].message}", event, extra={"event": type, **event})
     return event
 
 

@@ -33,7 +33,7 @@ from notifications_counter.models import (
 from notifications_counter.monitoring import status
 from notifications_counter.monitoring.status import CounterStatus, Status
 from notifications_counter.timeseries import CleanResult, TimeSeries
-from notifications_counter.upkeep.history import MESSAGES
+from notifications_counter.upkeep.history import EVENTS
 from tests.source import trees
 
 pytestmark = pytest.mark.once
@@ -187,7 +187,7 @@ def test_every_argument_of_the_badge_is_documented() -> None:
 
 
 def events_in_code() -> set[str]:
-    found = set(MESSAGES)
+    found = set(EVENTS)
     for node in (node for tree in trees().values() for node in ast.walk(tree)):
         if isinstance(node, ast.Dict):
             entries = {k.value: v for k, v in zip(node.keys, node.values, strict=True) if isinstance(k, ast.Constant)}
