@@ -23,7 +23,7 @@ from ..places import LocalCounter, at, visible_counters
 from ..upkeep.history import EVENTS, history
 from .activity import PRECISIONS, activity
 from .display import Table, duration, grouped, moment
-from .status import CounterStatus, Status, read_status, sentences
+from .status import CounterStatus, Recovery, Status, read_status, sentences
 
 
 def page(by: str, chosen: str = "") -> dict[str, Any]:
@@ -95,7 +95,7 @@ def counter_table(counters: Sequence[CounterStatus], by: str, bad: Iterable[str 
     rows = []
     for counter in counters:
         state = _("has a problem") if counter.name in bad else _("in order")
-        if counter.recovery == "running":
+        if counter.recovery == Recovery.RUNNING:
             state = _("recovering, up to owner %s") % counter.walked_to
         elif counter.off_since:
             state = _("off")

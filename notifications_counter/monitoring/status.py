@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -69,6 +70,16 @@ def sentences(problems: Iterable[Problem]) -> list[str]:
     return [str(replace(problem, counter=", ".join(filter(None, names)))) for problem, names in about.items()]
 
 
+class Recovery(StrEnum):
+    """How far the recovery of a counter has come. Unless it is empty or running, reads count rows."""
+
+    NONE = ""  # all is in order
+    OFF = "off"  # counting was switched off
+    WAITING = "waiting"  # for processes of another declaration to end
+    DUE = "due"
+    RUNNING = "running"  # stored totals are compared with the rows
+
+
 @dataclass(frozen=True)
 class CounterStatus:
     """The state of one counter in one database or schema. Ages are in seconds, None if there has been nothing.
@@ -81,9 +92,8 @@ class CounterStatus:
     ``age``             age of the oldest change or request; 0 if nothing waits
     ``in_flight``       intents that are announced and not confirmed; a transaction may have several
     ``overdue``         how many of them are older than HEAL_AFTER, of at most 100 in each shard
-    ``recovery``        empty if all is in order. Reads count rows while it is ``waiting`` for processes of another
-                        declaration to end, or ``due``; ``running``: stored totals are compared with the rows
-    ``off_since``       when counting was switched off, in seconds since 1970; then ``recovery`` is ``off``
+    ``recovery``        how far a recovery has come
+    ``off_since``       when counting was switched off, in seconds since 1970
     ``walked_to``       the owner up to whom they have been compared, while it is running
     ``set_aside``       owners whose count could not be stored
     ``mismatched``      wrong counts that walks, flushes and recounts have found; ``mismatch_age``: age of the last
@@ -99,7 +109,7 @@ class CounterStatus:
     age: float = 0
     in_flight: int = 0
     overdue: int = 0
-    recovery: str = ""
+    recovery: Recovery = Recovery.NONE
     off_since: float | None = None
     walked_to: str = ""
     set_aside: int = 0
@@ -124,11 +134,11 @@ class CounterStatus:
             since = moment(self.off_since).removesuffix(".")
             yield Problem(self.name, "off", text % {"since": since}, since=self.off_since)
         why_rows_are_counted = {
-            "waiting": _(
+            Recovery.WAITING: _(
                 "The counter is new, or its declaration has changed. Rows are counted for DEPLOY_SECONDS, and until "
                 "flush_counters runs after that."
             ),
-            "due": _(
+            Recovery.DUE: _(
                 "Redis is new, or has lost data. Until flush_counters runs, reads count rows, and if Redis came back "
                 "with older data, counts can be wrong. Is flush_counters running, with the same CACHES, CACHE_ALIAS, "
                 "KEY_PREFIX and SHARDS?"
@@ -265,15 +275,15 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
     requests = waiting.order_by("pk")[:MOST_REQUESTS].aggregate(number=Count("pk"), since=Min("created_at"))
     requests_age = (timezone.now() - requests["since"]).total_seconds() if requests["number"] else 0
     walk = WalkState.of(shards[0].row.walk if shards[0].row else "")
-    recovery, off = "", off_since(shard.row for shard in shards)
+    recovery, off = Recovery.NONE, off_since(shard.row for shard in shards)
     if off:
-        recovery = "off"
+        recovery = Recovery.OFF
     elif not all(shard.row and shard.row.mark for shard in shards):
-        recovery = "waiting"
+        recovery = Recovery.WAITING
     elif not all(shard.is_ready for shard in shards):
-        recovery = "due"
+        recovery = Recovery.DUE
     elif walk.speed == FULL_SPEED:
-        recovery = "running"
+        recovery = Recovery.RUNNING
     now, ran_at = time.time(), states[0].ran_at
     return CounterStatus(
         name or counter.name,
@@ -285,7 +295,7 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
         overdue=overdue,
         recovery=recovery,
         off_since=off.timestamp() if off else None,
-        walked_to=walk.end or "" if recovery == "running" else "",
+        walked_to=walk.end or "" if recovery == Recovery.RUNNING else "",
         set_aside=sum(state.aside for state in states),
         mismatched=walk.wrong,
         mismatch_age=max(0, now - walk.wrong_at) if walk.wrong else None,
