@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property, partial
+from typing import TypeGuard
 
 from django.core.exceptions import ValidationError
 from django.db import Error
@@ -23,6 +24,7 @@ from django.db.models import (
     QuerySet,
     SlugField,
     Sum,
+    TextChoices,
     TextField,
     Value,
     When,
@@ -144,7 +146,7 @@ def _compile(node: object, negated: bool = False) -> Predicate:
             return partial(_is_null, field, name, node.rhs)
         if isinstance(field, BooleanField | IntegerField) and isinstance(node.rhs, int):
             return partial(_equals, field, node.rhs, negated)
-        if type(field) in TEXTS and type(node.rhs) is str:
+        if type(field) in TEXTS and _is_text(node.rhs):
             return partial(_equals_text, field, node.rhs, negated)
     return _undecidable
 
@@ -171,13 +173,18 @@ def _equals(
     return value == other
 
 
+def _is_text(value: object) -> TypeGuard[str]:
+    """Return whether a value is stored as the text that it equals."""
+    return type(value) is str or isinstance(value, TextChoices)
+
+
 def _equals_text(
     field: Field, other: str, negated: bool, values: Mapping[str, object], connection: BaseDatabaseWrapper
 ) -> bool:
     value = values.get(field.attname, MISSING)
     if value is None and not negated:
         return False
-    if type(value) is not str or (field.max_length is not None and len(value) > field.max_length):  # it may be cut
+    if not _is_text(value) or (field.max_length is not None and len(value) > field.max_length):  # it may be cut
         raise Undecidable
     if value != other and (connection.vendor == "mysql" or getattr(field, "db_collation", None)):
         raise Undecidable

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from django.db.models import CharField, F, Model, Q, Value
+from django.db.models import CharField, F, Model, Q, TextChoices, Value
 from django.db.models.functions import Length, Now
 from django.test.utils import register_lookup
 
@@ -69,11 +69,17 @@ def test_python_and_database_agree(rows, q):
     assert {flag for _, flag in flagged} <= {0, 1}
 
 
+class Letter(TextChoices):
+    A = "a"
+    B = "b"
+
+
 VALUES: list[tuple[type[Model], Q, str, dict[Any, int | None]]] = [
     (Task, Q(done=True), "done", {1: 1, 0: 0, "1": 1, "False": 0, Value(True): None}),
     (Notification, Q(read_at=None), "read_at", {None: 1, datetime(2024, 1, 1): 0, Now(): None, F("created_at"): None}),
     (Task, Q(title="a"), "title", {"a": 1, "b": None if IS_MYSQL else 0, "a" * 101: None, 7: None}),
     (Task, Q(title="a" * 101), "title", {"a" * 101: None}),
+    (Task, Q(title=Letter.A), "title", {Letter.A: 1, Letter.B: None if IS_MYSQL else 0}),
 ]
 
 
