@@ -135,8 +135,8 @@ class CounterStatus:
             yield Problem(self.name, "off", text % {"since": since}, since=self.off_since)
         why_rows_are_counted = {
             Recovery.WAITING: _(
-                "The counter is new, or its declaration has changed. Rows are counted for DEPLOY_SECONDS, and until "
-                "flush_counters runs after that."
+                "The counter is new, was off, or its declaration has changed. Rows are counted for DEPLOY_SECONDS, and "
+                "until flush_counters runs after that."
             ),
             Recovery.DUE: _(
                 "Redis is new, or has lost data. Until flush_counters runs, reads count rows, and if Redis came back "

@@ -69,8 +69,13 @@ def declare(counter: Declaration, fingerprint: str) -> list[CounterShard]:
             return rows
         for buffer in counter.buffers if event != "off" else ():
             buffer.reset()
-    record(event, counter, level=logging.WARNING if old else logging.INFO, wait=deploy_seconds())
+    record(event, counter, level=logging.WARNING if old else logging.INFO, wait=round(_window(rows)))
     return rows
+
+
+def _window(rows: list[CounterShard]) -> float:
+    """Return for how many seconds readers go on to count rows after this was declared."""
+    return deploy_seconds() + (rows[0].declared_at - timezone.now()).total_seconds()
 
 
 def _is_declared(rows: list[CounterShard], fingerprint: str) -> bool:
@@ -114,7 +119,7 @@ def switch_on(counter: Declaration) -> float:
     to count rows. BufferUnavailable if Redis can't be told; then counting stays off."""
     refuse_in_transaction(counter.db)
     rows = declare(counter, counter.fingerprint_with(options.SHARDS))
-    return deploy_seconds() + (rows[0].declared_at - timezone.now()).total_seconds()
+    return _window(rows)
 
 
 def off_since(rows: Iterable[CounterShard | None]) -> datetime | None:

@@ -165,7 +165,7 @@ def test_check_fails_when_something_waits_for_too_long(few_healed, wait):
 
 def test_check_says_once_what_all_counters_wait_for():
     names = ", ".join(counter.name for counter in all_counters())
-    assert check()[1].startswith(f"{names}: The counter is new, or its declaration has changed.")
+    assert check()[1].startswith(f"{names}: The counter is new, was off, or its declaration has changed.")
     for counter in all_counters():
         counter.heal()
     client_of("default").redis.delete(*(counter.buffers[0].keys.state for counter in all_counters()))

@@ -95,7 +95,7 @@ def silent(request: Any, healed: None, alice: Any, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("seconds", [0, HOUR])
-def test_while_another_process_writes(healed, alice, bob, seconds):
+def test_while_another_process_writes(healed, alice, bob, seconds, caplog):
     notify(alice)
     is_over = multiprocessing.get_context("fork").Event()
 
@@ -119,6 +119,7 @@ def test_while_another_process_writes(healed, alice, bob, seconds):
         unread.heal()
         assert (unread.flush(), stored(alice), is_off()) == (Result(), 3, True)
         assert switch("on").startswith("unread: counting is on. Reads count rows for another ")
+        assert f" for the next {seconds + 2 * buffer.OFF_SECONDS:.0f} s" in caplog.messages[-1]
         assert switch("on") == "unread: counting is on already.\n"
         create(alice)  # perhaps without a word to Redis
         wait_for_writes()
