@@ -122,6 +122,7 @@ ATTRIBUTES = {
         "raw": "INSERT: loaddata, which does not call pre_save().",
         "related_updates": "UPDATE: values of a parent's table, for another statement.",
         "select_related": "Joins that FOR UPDATE would lock.",
+        "unique_fields": "INSERT: the columns of ON CONFLICT.",
         "update_fields": "INSERT: what ON CONFLICT DO UPDATE sets.",
         "values": "UPDATE: triples (field, model, value).",
         "where": "The conditions, a WhereNode.",
