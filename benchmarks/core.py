@@ -120,8 +120,14 @@ def requests(rounds: int) -> Iterator[list[str]]:
         return [model.objects.filter(user_id=user, read_at=None).update(read_at=NOW) for user in few]
 
     one, many = lambda: [unread.count(user) for user in few], partial(unread.counts, all_)
-    marks = lambda: [Notification.objects.for_user(user).mark_as_read() for user in few]  # noqa: E731
-    plain = lambda do: partial(do, PlainNotification)  # noqa: E731
+
+    def marks() -> None:
+        for user in few:
+            Notification.objects.for_user(user).mark_as_read()
+
+    def plain(do: Do) -> Do:
+        return partial(do, PlainNotification)
+
     for state, prepare in (("", lambda: None), (", not cached", forget)):
         yield line(f"`count()`{state}", 100, rounds, one, plain(badges), prepare)
         yield line(f"`counts()` of 1,000 owners{state}", 1, rounds, many, plain(badges_at_once), prepare)

@@ -6,7 +6,6 @@ import gc
 import json
 import subprocess
 import sys
-import time
 import weakref
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -214,18 +213,6 @@ def test_pools_of_the_site(use, server, options, alice, caplog):
         # At most one that is held, and one for INFO.
         assert other.info("stats")["total_connections_received"] <= before + 2
     assert caplog.records == []
-
-
-def test_a_health_check_waits_for_the_replies_that_are_owed(use, server, other, alice):
-    """Redis-py would take the first for its own, and connect again, or fail."""
-    use(server.url, CONNECTION_POOL_KWARGS={"health_check_interval": 0.01})
-    write(alice)
-    assert_reads(alice)
-    before = other.info("stats")["total_connections_received"]
-    write(alice)
-    time.sleep(0.02)
-    assert unread.count(alice) == 2
-    assert other.info("stats")["total_connections_received"] == before
 
 
 def test_nothing_grows_with_each_call(use, server, alice):
