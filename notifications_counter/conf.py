@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeGuard, TypeVar
 
 from django.conf import settings
 from django.core.signals import setting_changed
@@ -23,7 +23,7 @@ BUILT_IN_COUNTERS = ("unread", "unseen", "unread_by_kind")
 T = TypeVar("T")
 
 
-def is_integer(value: object) -> bool:
+def is_integer(value: object) -> TypeGuard[int]:
     """Return whether a value is an int. True and False are not."""
     return isinstance(value, int) and not isinstance(value, bool)
 

@@ -192,18 +192,18 @@ class EventLog:
     arecord_events = sync_to_async(record_events)
 
 
-def _is_type(kind: Any) -> bool:
+def _is_type(kind: object) -> bool:
     return isinstance(kind, str) and 0 < len(kind) <= 200 and kind.encode(errors="ignore").decode() == kind
 
 
-def _type(kind: Any) -> str:
+def _type(kind: object) -> str:
     kind = plain(kind)
-    if not _is_type(kind):
+    if not isinstance(kind, str) or not _is_type(kind):
         raise ValueError(f"The type of an event must be a string of 1 to 200 characters, not {kind!r}.")
     return kind
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     """Return whether Redis can store it as a score: NaN, infinity and an int that is larger than any float are not."""
     return (is_integer(value) or isinstance(value, float)) and abs(value) <= sys.float_info.max
 
@@ -239,7 +239,7 @@ def _encode(event: Mapping[str, Any]) -> list[Argument]:
         raise ValueError("An event gets its id from the log; remove the field, or give it another name.")
     kind = _type(event["type"])
     timestamp: Any = event.get("timestamp")
-    fields: dict[str, Any] = {k: v for k, v in event.items() if k != "timestamp"}
+    fields: dict[str, object] = {k: v for k, v in event.items() if k != "timestamp"}
     fields["type"] = kind
     if timestamp is not None:
         timestamp = fields["timestamp"] = _seconds(timestamp, "timestamp")

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from time import monotonic
-from typing import Any
 
 from asgiref.sync import sync_to_async
 
@@ -260,7 +259,7 @@ def _is_valid(name: str) -> bool:
         return False
 
 
-def _valid(name: Any) -> str:
+def _valid(name: object) -> str:
     """Return a name. ValueError if it is invalid."""
     name = plain(name)
     if not isinstance(name, str) or not name:
@@ -273,7 +272,7 @@ def _valid(name: Any) -> str:
     return name
 
 
-def _check_count(count: Any) -> None:
+def _check_count(count: object) -> None:
     if not is_integer(count) or not 0 < abs(count) <= LARGEST:
         raise ValueError(f"count={count!r}: pass an integer that is not 0 and has at most {DIGITS} digits.")
 

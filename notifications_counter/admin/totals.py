@@ -54,9 +54,7 @@ class UserNotificationsCountAdmin(MaintenanceAdmin):
     def get_changelist(self, request: HttpRequest, **kwargs: object) -> type[ChangeList]:
         return CountList
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
+    def get_search_results(self, request: HttpRequest, queryset: QuerySet, search_term: str) -> tuple[QuerySet, bool]:
         """Search by name or key, without a join, which would hide deleted users."""
         if not search_term:
             return queryset, False

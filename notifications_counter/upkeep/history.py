@@ -4,8 +4,9 @@ history."""
 from __future__ import annotations
 
 import logging
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from ..databases.routing import working_on
@@ -24,8 +25,8 @@ class Texts(NamedTuple):
     Message and details are format strings for the event's fields."""
 
     message: str
-    title: Any = ""
-    details: Any = ""
+    title: str | Promise = ""
+    details: str | Promise = ""
 
 
 EVENTS = {
