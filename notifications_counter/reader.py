@@ -23,7 +23,7 @@ from .exceptions import BufferUnavailable
 from .internals import BaseDatabaseWrapper
 from .sql.owners import of_owners
 from .writes.ledger import READ_COMMITTED, Ledger
-from .writes.rows import chunks
+from .writes.rows import per_statement
 from .writes.transaction import doubt
 
 Breakdown = dict[Key, int]
@@ -90,7 +90,7 @@ class Reader:
         zeros. Rows are counted for all of them together, and nothing is cached."""
         *names, last = self.counter.owner_attnames
         found: dict[First, Breakdown] = {first: {} for first in firsts}
-        for chunk in chunks(firsts, self.counter.db):
+        for chunk in per_statement(firsts, self.counter.db):
             if len(names) == 1:
                 owners = Q(**{f"{names[0]}__in": [value for (value,) in chunk]})
             else:
@@ -130,7 +130,7 @@ class Reader:
     def rows(self, keys: Sequence[Key]) -> dict[Key, int]:
         """Return the number of rows that count, for each of these owners."""
         counter, found = self.counter, dict.fromkeys(keys, 0)
-        for chunk in chunks(keys, counter.db):
+        for chunk in per_statement(keys, counter.db):
             found |= self._counted(of_owners(counter, counter.owner_fields, chunk, counter.db))
         return found
 

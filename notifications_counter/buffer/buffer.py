@@ -18,10 +18,10 @@ from .keys import Keys
 from .types import (
     OFF,
     AnnouncedIntent,
+    BufferStatus,
     Delta,
     Fetched,
     Peek,
-    Status,
     as_bytes,
     as_integers,
     decode,
@@ -214,9 +214,9 @@ class Buffer:
             self.client.call("HDEL", self.keys.aside, *some)
 
     # ------------------------------------------------------------------- heal
-    def status(self) -> Status:
+    def status(self) -> BufferStatus:
         """Return the state of the shard at one moment."""
-        return Status.of(self.run("status"))
+        return BufferStatus.of(self.run("status"))
 
     def server(self) -> str:
         """Return the name of the server that holds the shard. It changes with each restart and failover, even after a

@@ -29,7 +29,7 @@ from .keys import trouble
 EXHAUSTED: Any = getattr(redis.exceptions, "MaxConnectionsError", ())
 """What a pool raises if all its connections are in use, since redis-py 6."""
 
-EVERYONE = b"\xff"  # among owners, which are texts
+ALL_OWNERS = b"\xff"  # among owners, which are texts
 NOTE_SECONDS = 10  # between two notes of a process about trouble
 RECENT_SECONDS = 60  # after these, trouble that no process has noted again is over
 REASON = 300  # the most characters of a reason that are noted
@@ -151,7 +151,7 @@ class Client:
         if call.name == "doubt":
             doubt, owners = call.parts
             missed = self._missed.setdefault(doubt, set())
-            missed.update(owners if owners and len(missed) < OWNERS_PER_CALL else [EVERYONE])
+            missed.update(owners if owners and len(missed) < OWNERS_PER_CALL else [ALL_OWNERS])
 
     def _try_again(self, call: Call) -> None:
         """Raise BufferUnavailable while Redis is down.
@@ -165,7 +165,7 @@ class Client:
         probes = [Call(("DEL", f"{call.key}:probe"))]
         missed = [(doubt, list(owners)) for doubt, owners in list(self._missed.items()) if owners]
         for doubt, owners in missed:
-            probes.append(Call((*doubt.command, *(() if EVERYONE in owners else owners)), doubt.script))
+            probes.append(Call((*doubt.command, *(() if ALL_OWNERS in owners else owners)), doubt.script))
         for _, reply in self.exchange(probes)[-len(probes) :]:
             if isinstance(reply, ResponseError):
                 raise self.breaker.trip(reply)

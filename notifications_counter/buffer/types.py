@@ -48,7 +48,7 @@ class Peek(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class BufferStatus:
     """The state of a shard, as ``status.lua`` returns it. Times are seconds of the Redis clock.
 
     ``ready`` is what readers may use, and ``server`` the name of the server when the generation began. ``batch`` is the
@@ -74,7 +74,7 @@ class Status:
     aside: int = 0
 
     @classmethod
-    def of(cls, reply: Sequence[Sequence[Any]]) -> Status:
+    def of(cls, reply: Sequence[Sequence[Any]]) -> BufferStatus:
         """Return the status in the reply of ``status.lua``: texts, flags and numbers."""
         texts, flags, numbers = reply
         values: list[Any] = [decode(text or "") for text in texts]

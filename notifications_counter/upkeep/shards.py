@@ -12,7 +12,7 @@ from django.db import connections, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from ..buffer import Buffer, Status
+from ..buffer import Buffer, BufferStatus
 from ..buffer.types import OFF
 from ..conf import options
 from ..databases.identity import identify
@@ -24,7 +24,7 @@ from .history import record
 from .state import FULL_SPEED, WalkState
 
 OTHER_REDIS = "Redis is new, was restarted or replaced, or lost data"
-EVERYONE = "everyone is in doubt: a statement did not say whose counts it changed, or Redis has lost the key `ready`"
+NOT_READY = "everyone is in doubt: a statement did not say whose counts it changed, or Redis has lost the key `ready`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class ShardStatus:
     database, None before the first heal."""
 
     shard: int
-    status: Status
+    status: BufferStatus
     server: str
     row: CounterShard | None
 
@@ -62,7 +62,7 @@ def shard_statuses(counter: Declaration) -> list[ShardStatus]:
     ]
 
 
-def lost(status: Status, row: CounterShard, server: str) -> str:
+def lost(status: BufferStatus, row: CounterShard, server: str) -> str:
     """Return what shows that Redis has lost data, or that the database went back; empty if nothing does.
 
     This is certain only if ``status`` was read while the ``row`` was locked. Otherwise a batch that another flusher
@@ -74,7 +74,7 @@ def lost(status: Status, row: CounterShard, server: str) -> str:
     if status.server != server:
         return OTHER_REDIS
     if status.ready in ("", OFF):
-        return EVERYONE
+        return NOT_READY
     # rule: sentinel
     if not status.is_whole or bool(status.batch) != status.has_cut:
         return "Redis has lost a key"

@@ -26,7 +26,7 @@ from ..internals import (
     in_manual_transaction,
     watch_transactions,
 )
-from .transaction import EVERYONE, Deltas, Owners, TransactionLog, doubt, request_recounts
+from .transaction import EVERYONE, Deltas, OwnerKeys, TransactionLog, doubt, request_recounts
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class Ledger:
         return vars(connection).get("counter_ledger") or cls(connection)
 
     # ---------------------------------------------------------------- execute
-    def write(self, owners: Owners | None, execute: Callable[[], tuple[T, Deltas]]) -> T:
+    def write(self, owners: OwnerKeys | None, execute: Callable[[], tuple[T, Deltas]]) -> T:
         """Execute a statement that changes rows of these owners, and collect its change. Returns its result. None: the
         owners are not known beforehand, so the statement needs a transaction.
 

@@ -121,7 +121,7 @@ def convert(rows: Iterable[Row], fields: list[Any], compiler: SQLCompiler) -> li
 
 
 # ------------------------------------------------------------------------ locks
-def chunks(items: Sequence[Key], using: str) -> Sequence[Sequence[Key]]:
+def per_statement(items: Sequence[Key], using: str) -> Sequence[Sequence[Key]]:
     """Return items in chunks that fit into the parameters of one statement."""
     size = min(connections[using].features.max_query_params or 5000, 5000) * 9 // 10
     if items and isinstance(items[0], tuple):  # a composite primary key
@@ -173,6 +173,6 @@ def rows_by_key(
 ) -> Rows:
     """Return, and lock, the rows with these primary keys that exist."""
     found: Rows = {}
-    for chunk in chunks(pks, connection.alias):
+    for chunk in per_statement(pks, connection.alias):
         found |= lock_rows(QuerySet(model, using=connection.alias).filter(pk__in=chunk).query, connection, counters)
     return found

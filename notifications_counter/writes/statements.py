@@ -66,7 +66,7 @@ def insert(counters: Counters, compiler: SQLCompiler, execute: Execute, is_stock
                 before = sums.get(owner, 0)
                 sums[owner] = None if value is None or before is None else before + value
 
-    def trust() -> tuple[object, Deltas]:
+    def as_they_say() -> tuple[object, Deltas]:
         """The database may skip rows, because of a conflict, a trigger or a rule."""
         number = 0
 
@@ -110,7 +110,7 @@ def insert(counters: Counters, compiler: SQLCompiler, execute: Execute, is_stock
         return result, dict.fromkeys(counters, EVERYONE)
 
     write = Ledger.on(connection).write
-    return write(deltas, trust) if names_owners else write(None, read_back)
+    return write(deltas, as_they_say) if names_owners else write(None, read_back)
 
 
 # -------------------------------------------------------------- UPDATE and DELETE
@@ -184,7 +184,7 @@ class UpdateOrDelete:
         if not effects:
             return self._execute()[0]
         if all(effect.before.names_owner and effect.after.names_owner for effect in effects):
-            return write({c: effect.owner_keys for c, effect in self.effects.items()}, self._trust)
+            return write({c: effect.owner_keys for c, effect in self.effects.items()}, self._as_it_says)
         # Locking the few rows of some keys says more than what an UPDATE returns, which is how they are after it.
         locks = keys_listed(self.query) and any(effect.before.value is None for effect in effects)
         returns = self.is_delete or not (locks or self.fields or any(effect.moves for effect in effects))
@@ -200,7 +200,7 @@ class UpdateOrDelete:
         number = self._execute_by(self.compiler, ROW_COUNT) or 0
         return number, number
 
-    def _trust(self) -> tuple[object, Deltas]:
+    def _as_it_says(self) -> tuple[object, Deltas]:
         """WHERE and SET say whose rows they are."""
         result, number = self._execute()
         deltas: Deltas = {}

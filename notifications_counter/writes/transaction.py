@@ -39,7 +39,7 @@ logger = logging.getLogger("notifications_counter")
 Owner = tuple[Declaration, str | None]
 """A counter, and an owner key; None for everyone."""
 
-Owners = Mapping[Declaration, Collection[str | None]]
+OwnerKeys = Mapping[Declaration, Collection[str | None]]
 """Owner keys by counter; None stands for everyone."""
 
 Deltas = dict[Declaration, dict[str | None, Delta]]
@@ -96,7 +96,7 @@ class TransactionLog:
         self._refused = []
 
     # --------------------------------------------------------------- announce
-    def announce_alone(self, owners: Owners, connection: BaseDatabaseWrapper) -> bool:
+    def announce_alone(self, owners: OwnerKeys, connection: BaseDatabaseWrapper) -> bool:
         """Announce the owners of a statement that commits by itself. They are in doubt until it has. Returns whether
         Redis accepted all."""
         self.deltas = {counter: dict.fromkeys(owner_keys) for counter, owner_keys in owners.items()}
@@ -113,7 +113,7 @@ class TransactionLog:
             self._refused += refused
             self._unannounced = {}
 
-    def _announce(self, owners: Owners, connection: BaseDatabaseWrapper) -> list[Owner]:
+    def _announce(self, owners: OwnerKeys, connection: BaseDatabaseWrapper) -> list[Owner]:
         """Announce these owners, and return those whom Redis refuses."""
         intents: list[Intent] = []
         refused: list[Owner] = []
