@@ -14,7 +14,15 @@ from dataclasses import asdict, dataclass, field
 from uuid import uuid4
 
 from django.core.exceptions import ValidationError
-from django.db import DataError, IntegrityError, OperationalError, ProgrammingError, connections, transaction
+from django.db import (
+    DatabaseError,
+    DataError,
+    IntegrityError,
+    OperationalError,
+    ProgrammingError,
+    connections,
+    transaction,
+)
 
 from ..buffer import Buffer
 from ..buffer.types import LIMIT, Fetched
@@ -43,8 +51,8 @@ LONG = 10_000
 REFUSALS = (DataError, IntegrityError, ProgrammingError)
 """Errors with which a database refuses a count: it does not fit its column, or two owners are equal to it."""
 
-RAISED = "P0001"
-"""What PostgreSQL says of an exception that a trigger raises; other ProgrammingErrors are about the whole table."""
+RAISED = {"P0001", 1644}
+"""What PostgreSQL and MySQL say of an error that a trigger raises. Others of its kind are not about one count."""
 
 
 def heal_and_flush(counter: Declaration, heal: Callable[[], Result], flush: Callable[[], object]) -> bool:
@@ -218,11 +226,13 @@ class Flusher:
                 if stored := [key for key in keys if counts[key] or key in before]:
                     with maintained():
                         self.store(self.target, Chunk(counter.columns_of(stored), [counts[key] for key in stored]))
-        except REFUSALS as error:
+        except DatabaseError as error:
+            is_raised = not RAISED.isdisjoint((getattr(error.__cause__, "sqlstate", None), *error.args))
+            if not is_raised and not isinstance(error, REFUSALS):
+                raise
             if len(keys) > 1:
                 half = len(keys) // 2
                 return self._store(part, keys[:half], row.mark) and self._store(part, keys[half:], mark)
-            is_raised = getattr(error.__cause__, "sqlstate", None) == RAISED
             if not keys or (isinstance(error, ProgrammingError) and not is_raised):
                 raise
             part.aside[str(keys[0])] = f"{self._too_large(counts.pop(keys[0]))}: {error}"
