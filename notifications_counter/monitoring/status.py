@@ -131,8 +131,7 @@ class CounterStatus:
                 "Counting has been off since %(since)s: reads count rows, and nothing is flushed. Run `manage.py "
                 "counting on` when the incident is over."
             )
-            since = moment(self.off_since).removesuffix(".")
-            yield Problem(self.name, "off", text % {"since": since}, since=self.off_since)
+            yield Problem(self.name, "off", text % {"since": moment(self.off_since)}, since=self.off_since)
         why_rows_are_counted = {
             Recovery.WAITING: _(
                 "The counter is new, was off, or its declaration has changed. Rows are counted for DEPLOY_SECONDS, and "
