@@ -1,7 +1,6 @@
 """What tests of exactness share."""
 
 import os
-import re
 import threading
 import time
 import traceback
@@ -243,19 +242,6 @@ def session() -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()" if connection.vendor == "postgresql" else "SELECT CONNECTION_ID()")
         return cursor.fetchone()[0]
-
-
-def waits(session: int) -> bool:
-    """Whether a session waits for a lock of this connection. On PostgreSQL it may be any: PgBouncer has many."""
-    with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            cursor.execute(
-                "SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
-            )
-            return cursor.fetchone()[0] > 0
-        cursor.execute("SHOW ENGINE INNODB STATUS")  # unlike its tables, it is never of a moment ago
-        transactions = cursor.fetchone()[2].split("---TRANSACTION")
-        return any("LOCK WAIT" in text and re.search(rf"thread id {session}\b", text) for text in transactions)
 
 
 @contextmanager

@@ -29,15 +29,6 @@ new_tickets = Counter(
     field="new_count",
 )
 
-watched_tickets = Counter(
-    "watched_tickets",
-    source="statements.Watch",
-    owner="agent",
-    condition=Q(muted=False),
-    totals="statements.WatchCount",
-    field="watch_count",
-)
-
 open_points = Counter(
     "open_points",
     source="statements.Ticket",
@@ -58,4 +49,4 @@ watched_weight = Counter(
     field="weight",
 )
 
-COUNTERS = (open_tickets, urgent_tickets, new_tickets, watched_tickets, open_points, watched_weight)
+COUNTERS = (open_tickets, urgent_tickets, new_tickets, open_points, watched_weight)

@@ -34,29 +34,8 @@ class BaseTicket(models.Model):
         abstract = True
 
 
-class UnclosedTickets(models.Manager):
-    def get_queryset(self):
-        return super().get_queryset().filter(closed=False)
-
-
 class Ticket(BaseTicket):
-    """Its default manager does not even show every row."""
-
-    watchers = models.ManyToManyField(Agent, through="Watch", related_name="watched")
-
-    unclosed = UnclosedTickets()
-    objects = models.Manager()
-
-
-class Bug(Ticket):
-    class Meta:
-        proxy = True
-
-
-class Incident(Ticket):
-    severity = models.IntegerField(default=1)
-
-    objects = models.Manager()
+    pass
 
 
 class UncountedTicket(BaseTicket):
@@ -64,15 +43,8 @@ class UncountedTicket(BaseTicket):
 
 
 class Watch(models.Model):
-    """Between two models, with a value that the database gives."""
-
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="watches")
-    ticket = models.ForeignKey(Ticket, on_delete=models.CASCADE, related_name="watches")
-    muted = models.BooleanField(db_default=False)
-    weight = models.BigIntegerField(default=1)
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["agent", "ticket"], name="one_watch")]
+    weight = models.BigIntegerField()
 
 
 def owner(to):
@@ -99,5 +71,4 @@ class NewCount(BaseCount):
 
 class WatchCount(BaseCount):
     agent = owner(Agent)
-    watch_count = models.IntegerField(default=0)
     weight = models.BigIntegerField(default=0)

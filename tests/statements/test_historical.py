@@ -3,7 +3,7 @@
 from contextlib import nullcontext
 from typing import Any
 
-from django.db import models, transaction
+from django.db import transaction
 from django.db.migrations.state import ModelState, ProjectState
 
 from .counters import open_tickets
@@ -16,8 +16,7 @@ def historical(*without: str) -> Any:
     state = ProjectState()
     for model in (Agent, Queue, Ticket):
         known = ModelState.from_model(model)
-        known.managers = [("objects", models.Manager())]
-        known.fields = {name: f for name, f in known.fields.items() if name not in ("watchers", *without)}
+        known.fields = {name: f for name, f in known.fields.items() if name not in without}
         state.add_model(known)
     return state.apps.get_model("statements", "Ticket")
 

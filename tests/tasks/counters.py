@@ -29,15 +29,6 @@ open_transfers = Counter(
     field="received_count",
 )
 
-free_lots = Counter(
-    "free_lots",
-    source="tasks.Lot",
-    owner="project",
-    condition=Q(sold=False),
-    totals="tasks.ProjectLotCount",
-    field="free_count",
-)
-
 open_issues = Counter(
     "open_issues",
     source="tasks.Issue",

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 from django.db import models
 
-from notifications_counter.models import BaseCount, Notification
+from notifications_counter.models import BaseCount
 
 
 def key(model):
@@ -63,20 +63,6 @@ class ReceiverCount(BaseCount):
     received_count = models.IntegerField(default=0)
 
 
-class Lot(models.Model):
-    """Its primary key is of two columns, one of which counts."""
-
-    pk = models.CompositePrimaryKey("project", "number")
-    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="lots")
-    number = models.IntegerField()
-    sold = models.BooleanField(default=False)
-
-
-class ProjectLotCount(BaseCount):
-    project = key(Project)
-    free_count = models.IntegerField(default=0)
-
-
 class Issue(models.Model):
     """Two counters store their totals in the same rows."""
 
@@ -114,12 +100,3 @@ class Post(models.Model):
 class TopicPostCount(BaseCount):
     topic = key(Topic)
     visible_count = models.IntegerField(default=0)
-
-
-class Alert(Notification):
-    class Meta:
-        proxy = True
-
-
-class Invitation(Notification):
-    event = models.CharField(max_length=100)
