@@ -1,36 +1,23 @@
-"""Ways in which a row can change, compared with COUNT(*). Random ones: tests/statements."""
+"""Ways in which a row can change, compared with COUNT(*). Random ones: tests/property."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
 from django.db import connection, transaction
 from django.db.models import Subquery
-from django.db.models.signals import ModelSignal, post_delete, post_save, pre_save
+from django.db.models.signals import post_delete
 from django.utils import timezone
 
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
-from tests.support import assert_exact, assert_heals, assert_reads, buffer, notify, savepoint_create
-from tests.tasks.models import Alert
+from tests.support import assert_exact, assert_heals, assert_reads, buffer, notify
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
 objects = Notification.objects
 
 
-@contextmanager
-def listening(signal: ModelSignal, receiver: Callable[..., None]) -> Iterator[None]:
-    signal.connect(receiver, sender=Notification)
-    try:
-        yield
-    finally:
-        signal.disconnect(receiver, sender=Notification)
-
-
-# ------------------------------------------------------------------------------------------------------- creation
 @pytest.mark.keys
 def test_creation_and_marking(alice, bob):
     one = objects.create(user=alice, title="unread")
@@ -79,45 +66,17 @@ def test_a_queryset_whose_deletion_others_hear_of(alice):
     """Django then deletes rows by their primary keys."""
     notify(alice, 4, read=2)
     seen: list[Any] = []
-    with listening(post_delete, lambda instance, **_: seen.append(instance.pk)):
+
+    def listen(instance: Notification, **_: Any) -> None:
+        seen.append(instance.pk)
+
+    post_delete.connect(listen, sender=Notification)
+    try:
         assert objects.filter(user__username="alice", title__lt="3").delete()[0] == len(seen) == 3
+    finally:
+        post_delete.disconnect(listen, sender=Notification)
     assert unread.count(alice) == 1
     assert_exact(alice)
-
-
-# ------------------------------------------------------------------------------------------------ foreign receivers
-def saves_another(instance: Notification, **_: Any) -> None:
-    if instance.title != "another":
-        objects.create(user_id=instance.user_id, title="another")
-
-
-def changes_it_in_memory(instance: Notification, **_: Any) -> None:
-    instance.read_at = timezone.now()
-
-
-def gives_it_away(instance: Notification, **_: Any) -> None:
-    instance.user = get_user_model().objects.get(username="bob")
-
-
-def tries_in_vain(instance: Notification, **_: Any) -> None:
-    if connection.in_atomic_block:
-        savepoint = savepoint_create()
-        objects.filter(user=instance.user_id, title="2").update(read_at=timezone.now())
-        transaction.savepoint_rollback(savepoint)
-
-
-@pytest.mark.parametrize("meddle", [saves_another, changes_it_in_memory, gives_it_away, tries_in_vain])
-def test_receivers_that_meddle(alice, bob, meddle):
-    one, two, _ = notify(alice, read=1)
-    with listening(pre_save, meddle), listening(post_save, meddle):
-        objects.create(user=alice, title="new")
-        one.read_at = None
-        one.save()
-        with transaction.atomic():
-            two.user = bob
-            two.save()
-            Alert(user=alice, title="proxy").save()
-    assert_exact(alice, bob, in_doubt=None)
 
 
 def test_a_key_as_text(alice):
