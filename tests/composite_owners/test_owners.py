@@ -4,8 +4,7 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from notifications_counter.upkeep import walk
-from notifications_counter.writes.transaction import doubt
-from tests.support import buffer, truth, unheard
+from tests.support import truth, unheard
 
 from .counters import alerts, unread_by_app, unseen_by_app, votes
 from .models import Alert, AlertCount, AppCount, CourseNotification, Organization, Vote, VoteCount
@@ -38,31 +37,10 @@ def test_what_is_no_owner_key_is_rejected():
             votes.decode(owner_key)
 
 
-def test_what_is_no_owner_key_does_not_hold_up_the_others(redis_client):
-    vote(1, number=2)
-    vote(2)
-    strange = {"[2,1,1]": 5, "[2,\t1,\t1],\t[2,\t1,\t2]": 7, "x": 1, "[3,\t1,\t1": 2, "1]": 2}
-    redis_client.zadd(buffer(votes).keys.pending, strange)
-    result = votes.flush()
-    assert (result.owners, result.aside) == (2, len(strange))
-    assert sorted(VoteCount.objects.values_list("shop", "vote_count")) == [(1, 2), (2, 1)]
-    redis_client.delete(buffer(votes).keys.aside)
-    assert_stored(votes)
-
-
 def test_what_is_no_owner_is_an_error():
     for owner in (None, 1, "ab", (1, 2), (1, 2, 3, 4), (1, None, 3), (1, "x", 3), (1, True, 3)):
         with pytest.raises(ValueError, match="needs|not a primary key"):
             votes.count(owner)
-
-
-def test_a_number_that_its_column_cannot_hold_is_an_owner_without_rows():
-    """If the database refuses to write such a row, its owner has begun, and is in doubt."""
-    owner = (1, 1, 70_000)
-    doubt([(votes, str(votes.key(owner)))])
-    assert votes.flush().aside == 0
-    assert votes.counts([owner, (2**40, 1, 1)]) == {owner: 0, (2**40, 1, 1): 0}
-    assert_stored(votes)
 
 
 def test_a_row_without_one_of_its_owners_belongs_to_nobody(alice):

@@ -10,14 +10,13 @@ import pytest
 import redis
 from django.core.management import call_command
 from django.db import connection, transaction
-from django.test.utils import CaptureQueriesContext
 
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.databases import identity
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import DatabaseId, Notification, RecountRequest
-from tests.support import assert_exact, assert_heals, assert_reads, buffer, fork, notify, rows
+from tests.support import assert_exact, assert_heals, assert_reads, buffer, notify, rows
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -37,32 +36,6 @@ def test_a_database_that_was_emptied_has_other_keys(kept: Any, make_user: Any) -
     new = make_user(pk=kept.pk, username="alice")
     assert_reads(new)
     assert_heals(new)
-
-
-def test_a_test_with_serialized_rollback_does_not_read_the_counts_of_the_test_before(make_user: Any) -> None:
-    """Django restores the id of the database, and sends no ``post_migrate``."""
-    rows_of_migrations = connection.creation.serialize_db_to_string()
-    assert "databaseid" in rows_of_migrations
-    unread.heal()
-    user = make_user()
-    notify(user, 2)
-    assert_reads(user)
-    call_command("flush", interactive=False, verbosity=0, inhibit_post_migrate=True)
-    connection.creation.deserialize_db_from_string(rows_of_migrations)
-    other = make_user(pk=user.pk)
-    assert_reads(other)
-    notify(other)
-    assert_heals(other)
-
-
-def test_the_id_is_asked_for_once(kept: Any) -> None:
-    identity.databases.clear()
-    assert unread.count(kept) == 3
-    connection.close()
-    connection.connect()
-    with CaptureQueriesContext(connection) as queries:
-        assert unread.count(kept) == 3
-    assert not queries.captured_queries
 
 
 def test_a_database_without_the_table_counts_rows_and_keeps_nothing(kept: Any, redis_client: redis.Redis) -> None:
@@ -140,27 +113,6 @@ def test_a_copy_has_keys_of_its_own(kept: Any, copied: str) -> None:
     assert buffer().keys.base == mine
     assert_exact(kept)
     assert rows(kept) == 3
-
-
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="SQLite's databases are files.")
-def test_a_file_is_the_same_under_its_uri(kept: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = buffer().keys.base
-    monkeypatch.chdir(tmp_path)
-    with database(f"file:{connection.settings_dict['NAME']}?mode=rw"):
-        assert buffer().keys.base == mine
-
-
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="SQLite has databases in memory.")
-def test_each_process_has_its_own_database_in_memory() -> None:
-    key = "memory", ":memory:", None
-    identity.databases[key] = before = identity._in_memory("uid", ":memory:")
-
-    def look() -> None:
-        assert identity.databases[key].id != before.id
-
-    with fork(look):
-        pass
-    assert identity.databases.pop(key) is before
 
 
 def test_logs_go_on_when_the_server_is_replaced() -> None:

@@ -28,19 +28,6 @@ def note_database() -> None:
 
 
 class Rolled(TestCase):
-    @classmethod
-    def setUpTestData(cls) -> None:
-        cls.user = get_user_model().objects.create_user("anna")
-        Notification.objects.create(user=cls.user, title="of the class")
-
-    def test_the_count(self) -> None:
-        for number in (2, 3):
-            Notification.objects.create(user=self.user, title="new")
-            assert unread.count(self.user) == number
-        assert unread.counts([self.user]) == {self.user.pk: 3}
-        Notification.objects.for_user(self.user).mark_as_read()
-        assert unread.count(self.user) == 0
-
     @skipUnless(HAS_REDIS, "Events are in Redis.")
     @isolated_counters()
     def test_events_and_time_series(self) -> None:

@@ -1,21 +1,28 @@
 """What is true of tenants with a schema each as of those with a database each. Run by ``test_tenants.py``."""
 
-import random
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync, sync_to_async
 from django.core.management import call_command
 from django.db import connections
+from django.test import AsyncRequestFactory
 
 from notifications_counter import events, tasks
-from notifications_counter.counters import all_counters
+from notifications_counter.counters import all_counters, unread
 from notifications_counter.events import EventLog
+from notifications_counter.inbox import live
+from notifications_counter.inbox.stream import stream
+from notifications_counter.models import Notification
 from notifications_counter.timeseries import TimeSeries, get_counter, update_counter
 from notifications_counter.upkeep.history import history
-from tests.support import entries
+from tests.support import PATIENCE, entries, wait_until
 
-from .common import HAS_SCHEMAS, NAMES, at, change, check, notify, tenants, users  # noqa: F401
-from .streams import each_hears_its_own, listen, short_waits
+from .common import HAS_SCHEMAS, NAMES, at, check, notify, tenants, users  # noqa: F401
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=list(connections)),
@@ -23,25 +30,16 @@ pytestmark = [
 ]
 
 
-def test_random_histories() -> None:
-    chance = random.Random()
-    for step in range(90):
-        with at(chance.choice(NAMES)):
-            change(chance)
-        if step % 15 == 10:
-            call_command("flush_counters", verbosity=0)
-    call_command("flush_counters", verbosity=0)
-    call_command("flush_counters", check=True, verbosity=0)
-    for name in NAMES:
-        check(name)
-
-
-def test_commands_go_through_all_tenants_or_one(capsys: Any) -> None:
+def test_each_tenant_has_its_own_counts(capsys: Any) -> None:
+    """Commands go through all tenants, or one."""
     call_command("flush_counters", verbosity=0)
     one, two, three = NAMES
     for number, name in enumerate(NAMES, 1):
         with at(name):
             notify(number)
+    for number, name in enumerate(NAMES, 1):
+        with at(name):
+            assert unread.counts(users()) == {user.pk: number * (user == users()[0]) for user in users()}
     call_command("flush_counters", **{"schema" if HAS_SCHEMAS else "database": two})
     assert "unread: flushed 1 owner, " in capsys.readouterr().out
     call_command("flush_counters")
@@ -49,6 +47,12 @@ def test_commands_go_through_all_tenants_or_one(capsys: Any) -> None:
     assert f"unread ({one}): flushed 1 owner, " in out
     assert f"unread ({two}): nothing to flush." in out
     assert f"unread ({three}): flushed 1 owner, " in out
+    call_command("flush_counters", check=True, verbosity=0)
+    with at(two):
+        Notification.objects.for_user(users()[0]).mark_as_read()
+    assert tasks.flush()["unread"] == 1
+    for name in NAMES:
+        check(name)
     call_command("recount_counters")
     out = capsys.readouterr().out
     assert all(f"unread ({name}): compared 1 owner, 0 wrong" in out for name in NAMES)
@@ -71,17 +75,50 @@ def test_logs_belong_to_a_tenant() -> None:
             assert [event["tenant"] for event in events.latest()] == [name] * number
             for series in ("hits", "unread:added"):
                 assert sum(count for _, count in get_counter(series, 86400)) == number
+            update_counter("hits", now=1_700_000_000)
     assert [event["tenant"] for event in shared_log.oldest()] == [*NAMES]
     assert sum(count for _, count in shared_series.get_counter("hits", 86400)) == 6
-
-
-def test_old_slices_of_all_tenants_are_cleaned() -> None:
-    for name in NAMES:
-        with at(name):
-            update_counter("hits", now=1_700_000_000)
     assert tasks.clean() == 3 * 7
 
 
-def test_streams_tell_of_their_own_tenant(monkeypatch: pytest.MonkeyPatch) -> None:
-    with short_waits(monkeypatch):
-        listen(at, ["blue", "green"], each_hears_its_own)
+async def reach(events: AsyncIterator[bytes], unread: int) -> None:
+    """Wait for this count. AssertionError if a higher one comes."""
+    count = -1
+    async with asyncio.timeout(PATIENCE):
+        while count != unread:
+            if found := re.search(rb"data: (.*)", await anext(events)):
+                count = json.loads(found[1])["unread"]
+                assert count <= unread
+
+
+def test_a_stream_tells_of_its_own_tenant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is opened where the request is served, and read outside. All counts are read again and again."""
+    monkeypatch.setattr(live, "IDLE", 0.05)
+    monkeypatch.setattr(live, "REREAD", 0.5)
+
+    def start(name: str) -> AsyncIterator[bytes]:
+        with at(name):
+            request = AsyncRequestFactory().get("/")
+            request.user = users()[0]
+            response: Any = async_to_sync(stream)(request)
+            return aiter(response)
+
+    def add(name: str, number: int) -> None:
+        with at(name):
+            notify(number)
+
+    async def listen() -> None:
+        blue, green = [await sync_to_async(start)(name) for name in ("blue", "green")]
+        for each in (blue, green):
+            await reach(each, 0)
+        await sync_to_async(add)("blue", 1)
+        await reach(blue, 1)
+        await sync_to_async(add)("green", 2)
+        await reach(green, 2)
+        await sync_to_async(add)("blue", 1)
+        await reach(blue, 2)
+        for each in (blue, green):
+            await each.aclose()  # type: ignore[attr-defined]
+
+    async_to_sync(listen)()
+    wait_until(lambda: not live.feeds._by_badge and live.feeds._thread is None)

@@ -1,6 +1,5 @@
-"""Tenants, whether the settings give each a schema or a database, and what happens to their counts."""
+"""Tenants, whether the settings give each a schema or a database."""
 
-import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,17 +61,6 @@ def users() -> list[Any]:
 def notify(number: int = 1) -> None:
     """New notifications for the first user of this tenant."""
     Notification.objects.bulk_create(Notification(user=users()[0], title="new") for _ in range(number))
-
-
-def change(chance: random.Random) -> None:
-    user = chance.choice(users())
-    if chance.random() < 0.6:
-        Notification.objects.create(user=user, title="new")
-    elif chance.random() < 0.5:
-        Notification.objects.filter(user=user, read_at=None).mark_as_read()
-    else:
-        Notification.objects.filter(user=user)[:1].get().delete() if rows(user) else None
-    assert_reads(*users())
 
 
 def check(name: str) -> None:

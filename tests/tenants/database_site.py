@@ -23,18 +23,14 @@ pytestmark = [
 ]
 
 
-def alice() -> Any:
-    return users()[0]
-
-
-@pytest.mark.parametrize("work", [tasks.flush, "flush_counters", "recount_counters"])
+@pytest.mark.parametrize("work", [tasks.flush, "flush_counters"])
 def test_a_database_that_is_out_of_reach_keeps_no_other_waiting(work: Any, monkeypatch: Any) -> None:
     call_command("flush_counters", verbosity=0)
     for name in NAMES:
         with at(name):
             assert unread.status()[0].is_ready
             notify()
-            unread.buffers[0].doubt([str(alice().pk)])
+            unread.buffers[0].doubt([str(users()[0].pk)])
     connections["blue"].close()
     with monkeypatch.context() as patch:
         patch.setitem(connections["blue"].settings_dict, "NAME", "/nowhere/tests.sqlite3")
@@ -47,15 +43,8 @@ def test_a_database_that_is_out_of_reach_keeps_no_other_waiting(work: Any, monke
     assert left == {"default": 0, "blue": 1, "green": 0}
 
 
-def test_the_dashboard_shows_the_database_of_its_users() -> None:
-    for name in NAMES:
-        with at(name):
-            assert dashboard.page("", "unread (green)")["counter"] == "unread"
-            assert {local.place.alias for local in dashboard.visible()} == {name}
-
-
-def test_a_page_about_several_tenants_shows_the_count_of_each_and_its_tabs_find_no_others() -> None:
-    """They have users of the same primary key."""
+def test_pages_show_the_database_of_its_users() -> None:
+    """Each has a user of the same primary key, whose tabs in a browser tell each other nothing."""
     carol = User.objects.create_user(username="carol")
     for number, name in enumerate(NAMES, 1):
         with at(name):
@@ -67,6 +56,7 @@ def test_a_page_about_several_tenants_shows_the_count_of_each_and_its_tabs_find_
     for name in NAMES:
         with at(name):
             page = template.render(RequestContext(request))
+            assert {local.place.alias for local in dashboard.visible()} == {name}
         counts += re.findall('data-count="([^"]*)"', page)
         tabs |= {*re.findall('data-user="([^"]*)"', page)}
     assert counts == ["1", "2", "3"]
