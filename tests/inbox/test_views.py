@@ -1,4 +1,4 @@
-"""The pages of the inbox: what they show and change, for whom, and what they cost."""
+"""The pages of the inbox: what they show and change, and for whom."""
 
 import re
 from datetime import timedelta
@@ -6,7 +6,6 @@ from html import unescape
 
 import pytest
 from django.conf import settings
-from django.db import connection
 from django.test import Client, override_settings
 from django.urls import include, path, reverse
 from django.utils import timezone
@@ -15,7 +14,7 @@ from notifications_counter.counters import unread, unseen
 from notifications_counter.inbox import views
 from notifications_counter.inbox.paging import page_of
 from notifications_counter.models import Notification
-from tests.support import assert_exact, entries, messages, notify, sent
+from tests.support import assert_exact, entries, messages, notify
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
@@ -46,32 +45,21 @@ def links(response) -> dict[str, str]:
 
 # ------------------------------------------------------------------------------------------------------------ seen
 @pytest.mark.usefixtures("with_unseen")
-@pytest.mark.parametrize("headers", [{}, {"X-Part": "list"}])
-def test_opening_the_inbox_is_seeing_all(client, alice, bob, headers):
+def test_opening_the_inbox_is_seeing_all(client, alice, bob):
     notify(alice, 25)
     notify(bob)
-    page = client.get(url(), headers=headers)
-    assert (unread.count(alice), unseen.count(alice), unseen.count(bob)) == (25, 0, 3)
-    assert page.content.count(b"nc-row nc-unread") == 20
-    if not headers:
-        assert b'data-badge="unseen" data-count="0" data-max="99" role="status" hidden>' in page.content
-    for counter in (unread, unseen):
-        assert_exact(alice, bob, counter=counter)
-
-
-@pytest.mark.usefixtures("with_unseen")
-def test_what_nobody_looks_at_stays_unseen(client, alice):
-    notify(alice)
     client.head(url())
     client.get(url(), headers={"Sec-Purpose": "prefetch;prerender"})
     for elsewhere in ("cross-site", "same-site"):
-        for what in ("image", "iframe", "script", "empty"):
-            client.get(url(), headers={"Sec-Fetch-Site": elsewhere, "Sec-Fetch-Dest": what})
+        client.get(url(), headers={"Sec-Fetch-Site": elsewhere, "Sec-Fetch-Dest": "image"})
     client.get(url("api-inbox"))
-    assert unseen.count(alice) == 3
-    with own_urls:
-        client.get(url(), {"kind": "sale", "show": "unread"})
-    assert unseen.count(alice) == 0  # whichever of them the page shows
+    assert unseen.count(alice) == 25  # nobody has looked
+    page = client.get(url())
+    assert (unread.count(alice), unseen.count(alice), unseen.count(bob)) == (25, 0, 3)
+    assert page.content.count(b"nc-row nc-unread") == 20
+    assert b'data-badge="unseen" data-count="0" data-max="99" role="status" hidden>' in page.content
+    for counter in (unread, unseen):
+        assert_exact(alice, bob, counter=counter)
 
 
 # ------------------------------------------------------------------------------------------------------------ list
@@ -119,29 +107,21 @@ def tabs(response) -> dict[str, str]:
     return dict(re.findall(r"<a [^>]*>([^<]*?)(?: <span [^>]*><span [^>]*>(\d+)</span>[^\n]*\n)?</a>", part))
 
 
-@pytest.fixture
-def sales(with_kinds, alice, bob) -> None:
+def test_a_tab_for_each_kind_with_its_number(with_kinds, client, alice, bob):
     for user, kind, number in ((alice, "sale", 3), (alice, "<b>", 1), (alice, "", 2), (bob, "other", 1)):
         Notification.objects.bulk_create(Notification(user=user, kind=kind, title="x") for _ in range(number))
-
-
-@pytest.mark.usefixtures("sales")
-def test_a_tab_for_each_kind_with_its_number(client, alice):
     page = client.get(url())
     assert tabs(page) == {"All kinds": "6", "&lt;b&gt;": "1", "sale": "3"}
     assert '<a href="?show=all&amp;kind=sale">sale' in page.content.decode()
-    page = client.get(url(), {"kind": "sale"})
-    assert len(titles(page)) == 3
-    assert '<a href="?kind=sale&amp;show=all" aria-current="true">sale' in page.content.decode()
+    assert len(titles(client.get(url(), {"kind": "sale"}))) == 3
     Notification.objects.filter(kind="sale").mark_as_read()
     assert tabs(client.get(url())) == {"All kinds": "3", "&lt;b&gt;": "1"}
     page = client.get(url(), {"kind": "sale", "show": "unread"})
     assert tabs(page) == {"All kinds": "3", "&lt;b&gt;": "1", "sale": "0"}
     assert "Nothing unread of this kind." in page.content.decode()
-    assert "No notifications of this kind." in client.get(url(), {"kind": "gone"}).content.decode()
-    assert "Nothing unread." in client.get(url(), {"show": "unread", "before": "1_1"}).content.decode()
 
 
+# ----------------------------------------------------------------------------------------------------------- pages
 def make(user, seconds: list[int]) -> list[Notification]:
     """Notifications of these ages, oldest first."""
     now = timezone.now()
@@ -174,10 +154,7 @@ def test_rows_that_come_and_go_move_no_page(alice):
     cursor = page_of(mine, 2).older
     rows[4].delete()  # where the first page ended
     notify(alice, 1)
-    page = page_of(mine, 2, before=cursor)
-    assert page.rows == [rows[3], rows[2]]
-    mine.filter(pk__lte=rows[3].pk).delete()
-    assert page_of(mine, 2, before=cursor).rows == []
+    assert page_of(mine, 2, before=cursor).rows == [rows[3], rows[2]]
 
 
 def test_invalid_cursors_are_not_found(client):
@@ -186,74 +163,33 @@ def test_invalid_cursors_are_not_found(client):
             assert client.get(url(), {way: cursor}).status_code == 404
 
 
-# ------------------------------------------------------------------------------------------------------------ cost
-def test_a_page_costs_one_query_and_one_round_trip(client, alice, django_assert_num_queries):
-    notify(alice, 30)
-    unread.count(alice)
-    for query in ({}, {"show": "unread"}, {"before": page_of(Notification.objects.for_user(alice), 3).older}):
-        with django_assert_num_queries(3) as queries, sent() as commands:  # session, user, notifications
-            assert len(client.get(url(), query).context["page"].rows) == 20
-        assert commands == ["MGET"]
-        assert "COUNT" not in "".join(query["sql"] for query in queries)
-
-
-@pytest.mark.skipif("connection.vendor != 'postgresql'")
-def test_a_page_is_read_from_the_index_in_its_order(alice, django_assert_num_queries):
-    Notification.objects.bulk_create(Notification(user=alice, title="x") for _ in range(5000))
-    mine = Notification.objects.for_user(alice)
-    middle = page_of(mine, 2500).older
-    with connection.cursor() as cursor:
-        cursor.execute("ANALYZE notifications_counter_notification")
-        for way in ({}, {"before": middle}, {"after": middle}):
-            with django_assert_num_queries(1) as queries:
-                page_of(mine, 20, **way)
-            cursor.execute("EXPLAIN (ANALYZE, BUFFERS OFF, TIMING OFF, SUMMARY OFF) " + queries[0]["sql"])
-            plan = "\n".join(line for (line,) in cursor.fetchall())
-            assert "nc_user_created" in plan
-            assert "Sort" not in plan
-            assert re.search(r"Index Scan.*rows=21(\.00)? loops", plan.splitlines()[1]), plan
-            assert int((re.findall(r"Removed by Filter: (\d+)", plan) or ["0"])[0]) <= 1, plan
-
-
-def test_a_script_gets_the_list_alone_and_only_what_it_does_not_know(client, alice, django_assert_num_queries):
+def test_a_script_gets_the_list_alone_and_only_what_it_does_not_know(client, alice):
     notify(alice, 25)
-    unread.count(alice)
     part = {"X-Part": "list"}
-    with django_assert_num_queries(3), sent() as commands:
-        page = client.get(url(), headers=part)
-    assert commands == []
+    page = client.get(url(), headers=part)
     text = page.content.decode()
     assert text.startswith('<div class="nc-part">')
     assert text.count('<li class="nc-row ') == 20
     assert "csrf" not in text
-    assert "no-store" in page["Cache-Control"]
     known = part | {"If-None-Match": page["ETag"]}
     assert client.get(url(), headers=known).status_code == 304
     Notification.objects.filter(title="24").mark_as_read()
     assert client.get(url(), headers=known).status_code == 200
     assert titles(client.get(url() + links(page)["Older"], headers=known)) == ["4", "3", "2", "1", "0"]
-    assert Client().get(url(), headers=part).status_code == 302
-
-
-BELL = ' viewBox="0 0 24 24" aria-hidden="true">'
 
 
 def test_icons_of_kinds(client, alice):
-    def icons() -> list[str]:
-        return re.findall(r'class="nc-icon"( src="[^"]*"|[^>]*>[^<]*)', client.get(url()).content.decode())
-
     for kind, data in (
         ("sale", {}),
-        ("note", []),
-        ("", {"image": 7}),
         ("", {"image": "/faces/anna.png"}),
         ("", {"image": "javascript:alert(1)"}),
     ):
         Notification.objects.create(user=alice, title="x", kind=kind, data=data)
-    assert icons() == [BELL, ' src="/faces/anna.png"', BELL, BELL, BELL]
     with entries(ICONS={"sale": "shop/sale.svg", "": "☆"}):
-        star = ' aria-hidden="true">☆'
-        assert icons() == [star, ' src="/faces/anna.png"', star, star, ' src="/static/shop/sale.svg"']
+        page = client.get(url()).content.decode()
+    assert re.findall(r'class="nc-icon"(?: aria-hidden="true">| src=")([^"<]*)', page) == [
+        "☆", "/faces/anna.png", "/static/shop/sale.svg"
+    ]  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------------------ open
@@ -268,15 +204,12 @@ def test_opening_marks_as_read_and_goes_on(client, alice):
 
 
 @own_urls
-def test_looking_opens_where_the_site_wants_that(client, alice, django_assert_num_queries):
+def test_looking_opens_where_the_site_wants_that(client, alice):
     row, other = notify(alice, 2)
     assert client.head(url("open", row.pk)).status_code == 200
     assert client.get(url("open", row.pk), headers={"Sec-Purpose": "prefetch"}).status_code == 200
-    image = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "image"}
-    assert client.get(url("open", row.pk), headers=image).status_code == 200
     assert unread.count(alice) == 2
     assert client.get(url("open", row.pk)).context["notification"].is_read
-    assert unread.count(alice) == 1
     Notification.objects.filter(pk=other.pk).update(url="/x/")
     assert client.get(url("open", other.pk))["Location"] == "/x/"
     assert_exact(alice)
@@ -287,21 +220,14 @@ def test_looking_opens_where_the_site_wants_that(client, alice, django_assert_nu
     [
         ("/a/?b=c#d", "/a/?b=c#d"),
         ("a/b/", "/a/b/"),
-        ("#top", "/#top"),
         ("http://testserver/a/", "http://testserver/a/"),
-        ("https://testserver/a/", "https://testserver/a/"),
-        ("http://shop.example/", None),
         ("http://testserver.example/", None),
-        ("../a/b/", "/a/b/"),
         ("../http:/shop.example/", "/http:/shop.example/"),  # from https, http:/shop.example/ would be another host
         ("../javascript:alert(1)", "/javascript:alert(1)"),
         ("../\\shop.example/", "/shop.example/"),
         ("javascript:alert(1)", None),
-        ("//shop.example/", None),
         ("\\\\shop.example/", None),
         ("/.//shop.example/", None),  # with dots resolved, it would be another host
-        ("/a/..//shop.example/", None),
-        ("/..///shop.example/", None),
     ],
 )
 def test_opening_leads_only_to_this_site(client, alice, address, target):
@@ -310,7 +236,7 @@ def test_opening_leads_only_to_this_site(client, alice, address, target):
     response = client.post(url("open", row.pk))
     assert response["Location"] == target or (target is None and response["Location"] == url("open", row.pk))
     page = client.get(url("open", row.pk)).content.decode()
-    assert ('rel="noopener noreferrer"' in page) == (address == "http://shop.example/" or "testserver.ex" in address)
+    assert ('rel="noopener noreferrer"' in page) == (address == "http://testserver.example/")
     assert "javascript" not in page
 
 
@@ -357,20 +283,17 @@ def test_what_others_have_is_missing(client, alice, bob):
 
 
 # ---------------------------------------------------------------------------------------------------------- access
-def test_changes_are_posted_with_a_token(client, alice):
+@pytest.mark.parametrize("middleware", [settings.MIDDLEWARE, [m for m in settings.MIDDLEWARE if "Csrf" not in m]])
+def test_changes_are_posted_with_a_token(client, alice, middleware):
     row = notify(alice, 1)[0]
-    without = [name for name in settings.MIDDLEWARE if "Csrf" not in name]
-    for middleware in (settings.MIDDLEWARE, without):
-        with override_settings(MIDDLEWARE=middleware):
-            strict = Client(enforce_csrf_checks=True)
-            strict.force_login(alice)
-            for change in CHANGES:
-                assert strict.post(url(change), {"pk": row.pk}).status_code == 403
-            assert strict.post(url("open", row.pk)).status_code == 403
-            page = strict.get(url()).content.decode()
-            token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page)[1]
-            form = {"pk": row.pk, "csrfmiddlewaretoken": token}
-            assert strict.post(url("mark-as-read"), form).status_code == 302
+    client.handler.enforce_csrf_checks = True
+    with override_settings(MIDDLEWARE=middleware):
+        for change in CHANGES:
+            assert client.post(url(change), {"pk": row.pk}).status_code == 403
+        assert client.post(url("open", row.pk)).status_code == 403
+        token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', client.get(url()).content.decode())[1]
+        form = {"pk": row.pk, "csrfmiddlewaretoken": token}
+        assert client.post(url("mark-as-read"), form).status_code == 302
     assert unread.count(alice) == 0
 
 
