@@ -18,9 +18,6 @@ from tests.support import PATIENCE, wait_until
 
 expect.set_options(timeout=PATIENCE * 1000)
 
-# What the script of the badge has told other scripts, for `expect(page.locator("body")).to_have_attribute`.
-NEWS = "document.addEventListener('notifications:counts', (e) => document.body.dataset.news = e.detail.unread);"
-
 # The clock of a page's scripts, a hundred times as fast.
 HASTE = """for (const name of ["setTimeout", "setInterval"]) {
     const wait = window[name];
