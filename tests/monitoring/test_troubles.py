@@ -15,8 +15,7 @@ from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.databases.identity import forget_buffers
 from notifications_counter.models import Notification
-from servers.relay import Relay
-from tests.support import assert_heals, assert_reads, entries, notify, status_of, wait_until
+from tests.support import assert_heals, assert_reads, notify, status_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
@@ -72,36 +71,6 @@ def test_trouble_that_goes_on_is_a_problem_for_a_minute_and_its_reason_is_told(u
         client_of("default").note_trouble("other trouble")
     assert seen() == []
     assert status_of(unread).trouble[1:] == (0, "other trouble")
-
-
-def test_redis_refuses_a_command(use, client, alice):
-    client.acl_setuser("default", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-zincrby"])
-    Notification.objects.create(user=alice, title="x")
-    assert unread.count(alice) == 1  # reads the reply
-    shift(client, 5, "since")
-    assert seen() == ["redis"]
-    assert "confirm: " in status_of(unread).problems[0].reason
-
-
-def test_redis_is_slow(use, server, client, alice):
-    """For some processes, and not for the one that looks. A single late reply is nothing to worry about."""
-    relay = Relay(server)
-
-    def read_slowly() -> None:
-        client = use(relay.url, SOCKET_TIMEOUT=0.2)
-        assert unread.count(alice) == 0
-        with entries(RETRY_AFTER=0):
-            with relay.slow(0.6):
-                assert unread.count(alice) == 0
-            wait_until(lambda: unread.count(alice) == 0 and client.breaker.down_since is None)
-        use(server.url)
-
-    read_slowly()
-    assert seen() == []
-    shift(client, 5, "at", "since")
-    read_slowly()
-    assert seen() == ["redis"]
-    relay.socket.close()
 
 
 # ------------------------------------------------------------------------------------------- what is not ours
