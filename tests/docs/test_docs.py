@@ -4,10 +4,6 @@ import ast
 import inspect
 import re
 import shlex
-import shutil
-import subprocess
-import sys
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -31,7 +27,7 @@ from notifications_counter.models import (
     UserNotificationsCount,
 )
 from notifications_counter.monitoring import status
-from notifications_counter.monitoring.status import CounterStatus, Status
+from notifications_counter.monitoring.status import Status
 from notifications_counter.timeseries import CleanResult, TimeSeries
 from notifications_counter.upkeep.history import EVENTS
 from tests.source import trees
@@ -123,39 +119,33 @@ def test_every_name_of_the_inbox_is_documented() -> None:
     assert not [name for name in kinds - {"OwnNotifications", "PageView"} if f"`{name}`" not in text]
 
 
+def names(*kinds: type) -> list[str]:
+    return [name for kind in kinds for name in vars(kind) if not name.startswith("_")]
+
+
+def fields_of(model: type) -> list[str]:
+    return [field.name for field in model._meta.fields if field.name != "id"]
+
+
 @pytest.mark.parametrize(
-    ("name", "heading", "kinds"),
+    ("name", "heading", "documented"),
     [
-        ("reference/api.md", "Counters", [Counter]),
-        ("reference/api.md", "`NotificationQuerySet`", [NotificationQuerySet]),
-        ("reference/api.md", "`NotificationController(user)`", [NotificationController]),
-        ("timeseries.md", "Functions", [TimeSeries, CleanResult]),
-        ("events.md", "Functions", [EventLog]),
+        ("reference/api.md", "Counters", names(Counter)),
+        ("reference/api.md", "`NotificationQuerySet`", names(NotificationQuerySet)),
+        ("reference/api.md", "`NotificationController(user)`", names(NotificationController)),
+        ("timeseries.md", "Functions", names(TimeSeries, CleanResult)),
+        ("events.md", "Functions", names(EventLog)),
+        ("reference/api.md", "Notifications", fields_of(Notification)),
+        ("reference/api.md", "`UserNotificationsCount`", fields_of(UserNotificationsCount)),
+        ("reference/api.md", "`UserKindNotificationsCount`", fields_of(UserKindNotificationsCount)),
+        ("reference/api.md", "`BaseCount`", fields_of(BaseCount)),
+        ("reference/inbox.md", "Badge", list(inspect.signature(show_badge).parameters)[1:]),
+        ("reference/commands.md", "`flush_counters`", [*Status().as_json()]),
     ],
 )
-def test_every_public_name_is_documented(name: str, heading: str, kinds: list[type]) -> None:
+def test_every_public_name_is_documented(name: str, heading: str, documented: list[str]) -> None:
     text = section(page(name), heading)
-    missing = [
-        name
-        for kind in kinds
-        for name in vars(kind)
-        if not name.startswith("_") and not re.search(rf"`{name}[`(]", text)
-    ]
-    assert not missing
-
-
-@pytest.mark.parametrize(
-    ("heading", "model"),
-    [
-        ("Notifications", Notification),
-        ("`UserNotificationsCount`", UserNotificationsCount),
-        ("`UserKindNotificationsCount`", UserKindNotificationsCount),
-        ("`BaseCount`", BaseCount),
-    ],
-)
-def test_every_field_is_documented(heading: str, model: type) -> None:
-    text = section(page("reference/api.md"), heading)
-    assert not [f.name for f in model._meta.fields if f.name != "id" and f"`{f.name}`" not in text]
+    assert not [each for each in documented if not re.search(rf"`{each}[`(]", text)]
 
 
 def test_every_error_and_signal_is_documented() -> None:
@@ -167,23 +157,10 @@ def test_every_error_and_signal_is_documented() -> None:
     )
 
 
-def test_every_key_of_the_json_is_documented() -> None:
-    text = section(page("reference/commands.md"), "`flush_counters`")
-    assert not [key for key in Status().as_json() if f"`{key}`" not in text]
-    keys = [field.name for field in fields(CounterStatus)]
-    assert not [key for key in keys if f"``{key}``" not in str(CounterStatus.__doc__)]
-
-
 def test_every_kind_of_problem_is_in_the_runbook() -> None:
     kinds = set(re.findall(r'Problem\([\w.]+, "(\w+)"', Path(status.__file__).read_text()))
     rows = first_cells(section(page("howto/runbook.md"), "What `--check` says"))
     assert set(re.findall(r"`(\w+)`", " ".join(rows))) == kinds
-
-
-def test_every_argument_of_the_badge_is_documented() -> None:
-    _, *arguments = inspect.signature(show_badge).parameters
-    rows = first_cells(section(page("reference/inbox.md"), "Badge"))
-    assert {f"`{name}`" for name in arguments} <= rows
 
 
 def events_in_code() -> set[str]:
@@ -218,12 +195,6 @@ def test_every_figure_is_measured() -> None:
     assert len(places) == len(set(places)) == text.count("<!-- measured: ")
 
 
-def test_other_pages_repeat_the_times() -> None:
-    times = re.findall(r"\d[\d.,]* [mµ]s", BLOCK.sub("", FILLED[1].read_text()) + page("../README.md"))
-    assert times
-    assert set(times) <= set(re.findall(r"\d[\d.,]* [mµ]s", FILLED[0].read_text()))
-
-
 # ------------------------------------------------------------------------------------------------------------ code
 def test_python_compiles() -> None:
     for path in PAGES:
@@ -242,15 +213,3 @@ def test_commands_have_the_options_that_they_are_called_with() -> None:
     for line in calls:
         command, *arguments = shlex.split(re.sub(r'[",\]]', " ", line), comments=True)
         load_command_class(get_commands()[command], command).create_parser("manage.py", command).parse_args(arguments)
-
-
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="missing: systemd-analyze")
-def test_the_units_of_systemd(tmp_path: Path) -> None:
-    text = page("howto/in-production.md")
-    names = re.findall(r"/etc/systemd/system/(\S+\.service)`", text)
-    codes = [code for language, code in FENCE.findall(text) if language == "ini"]
-    for name, code in zip(names, codes, strict=True):
-        here = code.replace("/srv/mysite/venv/bin/python", sys.executable).replace("/srv/mysite", str(ROOT))
-        (tmp_path / name).write_text(here)
-        done = subprocess.run(["systemd-analyze", "verify", str(tmp_path / name)], capture_output=True, text=True)
-        assert (done.returncode, done.stderr) == (0, "")

@@ -48,12 +48,12 @@ def users(make_user) -> list[Any]:
     return users
 
 
-def test_a_list(users):
+def test_a_list_and_a_leaderboard(users):
     names: dict[str, Any] = {}
-    with sent() as commands:
-        exec(python_blocks(LISTS)[0], names)
-    assert commands == ["MGET"]
+    exec(python_blocks(LISTS)[0], names)
     assert sorted(user.unread for user in names["users"]) == [0, 1, 2, 3]
+    exec(python_blocks(section(LISTS, "A leaderboard"))[0], names)
+    assert names["leaders"](2) == [(users[3], 3), (users[2], 2)]
 
 
 def test_a_column_in_the_admin(users, admin_client, module):
@@ -68,12 +68,6 @@ def test_a_column_in_the_admin(users, admin_client, module):
         admin.site.unregister(get_user_model())
     assert commands.count("MGET") == 1
     assert sorted(re.findall(r'<td class="field-unread">(\d)</td>', shown)) == ["0", "0", "1", "2", "3"]
-
-
-def test_a_leaderboard(users):
-    names: dict[str, Any] = {}
-    exec(python_blocks(section(LISTS, "A leaderboard"))[0], names)
-    assert names["leaders"](2) == [(users[3], 3), (users[2], 2)]
 
 
 # ----------------------------------------------------------------------------------------------------------- inbox
