@@ -1,8 +1,6 @@
-"""Imports point one way: down the layers, and never in a circle. Django loads little of the app when it starts."""
+"""Imports point one way: down the layers, and never in a circle."""
 
 import ast
-import subprocess
-import sys
 from functools import cache
 from graphlib import TopologicalSorter
 
@@ -79,29 +77,3 @@ def test_no_import_points_up_or_forms_a_cycle():
     up = [f"{one} -> {other}" for one, others in arrows().items() for other in others if level(other) > level(one)]
     assert not up
     TopologicalSorter(arrows()).prepare()  # CycleError
-
-
-# What every site needs. Anything else, and redis-py, is for the first process that uses it to load.
-AT_START = """
-    apps buffer caches checks chunks conf counters databases declaration events exceptions internals models places
-    reader signals sql timeseries upkeep writes
-"""
-
-START = """
-import sys
-import django
-from django.conf import settings
-
-settings.configure(INSTALLED_APPS=["django.contrib.auth", "django.contrib.contenttypes", "notifications_counter"],
-    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3"}},
-    CACHES={"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://"}})
-django.setup()
-print(*sys.modules)
-"""
-
-
-def test_what_django_loads_at_the_start_of_a_site_without_settings_of_ours():
-    start = [sys.executable, "-c", START]
-    done = subprocess.run(start, cwd=PACKAGE.parent, capture_output=True, text=True, check=True)
-    mine = {name for name in done.stdout.split() if name.startswith("notifications_counter.")}
-    assert {ours(name).split(".")[0] for name in mine} == set(AT_START.split())

@@ -12,7 +12,7 @@ from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.places import OUTAGES
 from tests.docs.test_docs import page, python_blocks, section
-from tests.support import PATIENCE, OtherConnection, assert_exact, doubted, session, stored, unheard, wait_until
+from tests.support import PATIENCE, OtherConnection, assert_exact, session, stored, unheard, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -22,33 +22,17 @@ def notify(user) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- the functions
-def test_flush(few_healed, alice):
+def test_each_returns_what_it_has_done(few_healed, alice):
+    of_unread = {counter.name: int(counter is unread) for counter in all_counters()}
     notify(alice)
-    unread.buffers[0].doubt([str(alice.pk)])
-    assert tasks.flush() == {counter.name: int(counter is unread) for counter in all_counters()}
+    assert tasks.flush() == of_unread
     assert stored(alice) == 1
-    assert doubted() == []
-
-
-def test_recount(few_healed, alice, make_user):
-    notify(alice)
-    tasks.flush()
     unheard(UserNotificationsCount.objects.update, unread_count=7)
-    gone = make_user().pk
-    unheard(UserNotificationsCount.objects.create, user_id=gone)
-    type(alice).objects.filter(pk=gone).delete()
-    tasks.flush()
-    assert tasks.recount() == {counter.name: int(counter is unread) for counter in all_counters()}
+    assert tasks.recount() == of_unread
     assert unread.count(alice) == 1
-    assert not UserNotificationsCount.objects.filter(pk=gone).exists()
-
-
-def test_clean():
     series = timeseries.TimeSeries()
     series.update_counter("visits", now=1)
-    series.update_counter("visits")
-    assert tasks.clean() == len(series.precisions)
-    assert tasks.clean() == 0
+    assert [tasks.clean(), tasks.clean()] == [len(series.precisions), 0]
 
 
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has no connections to a server.")

@@ -31,10 +31,6 @@ def test_keys_of_its_own(alice, redis_client):
         notify(alice)
         assert_exact(alice)
         assert list(redis_client.scan_iter(match=f"{{{prefix}:*"))
-        with isolated_counters() as inner:
-            assert inner != prefix
-            assert unread.count(alice) == 3
-        assert prefix == options.KEY_PREFIX
     assert outside == options.KEY_PREFIX
     assert options.TOTAL_TTL != 7
     assert not list(redis_client.scan_iter(match=f"{{{prefix}:*"))
@@ -71,7 +67,6 @@ def test_as_a_decorator():
     class Tests(unittest.TestCase):
         def test_one(self) -> None:
             prefixes.append(options.KEY_PREFIX)
-            assert options.TOTAL_TTL == 7
 
         test_two = test_one
 
@@ -80,7 +75,6 @@ def test_as_a_decorator():
     unittest.defaultTestLoader.loadTestsFromTestCase(Tests).run(result)
     assert (result.testsRun, result.wasSuccessful()) == (2, True)
     assert len(set(prefixes)) == 4
-    assert prefixes[0] == options.KEY_PREFIX
 
 
 @pytest.mark.django_db
