@@ -32,7 +32,6 @@ from tests.support import (
     buffer,
     doubted,
     entries,
-    generation,
     make_keys,
     notify,
     sent,
@@ -118,28 +117,26 @@ def test_an_owner_with_many_rows_is_cached(healed, alice, bob, monkeypatch, djan
 # ------------------------------------------------------------------------------------------------ what cannot be stored
 @contextmanager
 def refused(key: Any) -> Iterator[None]:
-    """The database stores no total for this owner: a trigger refuses it, and MariaDB has no room for the count, which
-    it takes from Redis."""
-    if connection.vendor == "mysql":
-        redis, at = buffer().client.redis, buffer().keys.total(generation(buffer()), str(key))
-        redis.set(at, 2**40)
-        yield
-        return
+    """A trigger refuses to store a total for this owner."""
     table, owner = UserNotificationsCount._meta.db_table, str(key).replace("'", "''")
-    is_postgresql = connection.vendor == "postgresql"
-    abort = "EXECUTE FUNCTION refuse()" if is_postgresql else "BEGIN SELECT RAISE(ABORT, 'refused'); END"
+    text = "CHAR" if connection.vendor == "mysql" else "TEXT"
+    is_hers = f"REPLACE(CAST(NEW.user_id AS {text}), '-', '') = REPLACE('{owner}', '-', '')"  # also of a UUID
+    body, on_table = {
+        "mysql": (f"IF {is_hers} THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'refused'; END IF", ""),
+        "sqlite": (f"BEGIN SELECT RAISE(ABORT, 'refused') WHERE {is_hers}; END", ""),
+        "postgresql": ("EXECUTE FUNCTION refuse()", f" ON {table}"),
+    }[connection.vendor]
     with connection.cursor() as cursor:
-        if is_postgresql:
-            body = "BEGIN RAISE EXCEPTION USING MESSAGE = 'refused'; END"
-            cursor.execute(f"CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $${body}$$")
+        if connection.vendor == "postgresql":
+            raising = f"IF {is_hers} THEN RAISE EXCEPTION 'refused'; END IF; RETURN NEW;"
+            cursor.execute(f"CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN {raising} END$$")
         for event in ("INSERT", "UPDATE"):
-            on = f"{event} ON {table} FOR EACH ROW WHEN (CAST(NEW.user_id AS TEXT) = '{owner}')"
-            cursor.execute(f"CREATE TRIGGER refuse_{event} BEFORE {on} {abort}")
+            cursor.execute(f"CREATE TRIGGER refuse_{event} BEFORE {event} ON {table} FOR EACH ROW {body}")
     yield
     with connection.cursor() as cursor:
         for event in ("INSERT", "UPDATE"):
-            cursor.execute(f"DROP TRIGGER refuse_{event}{f' ON {table}' if is_postgresql else ''}")
-        if is_postgresql:
+            cursor.execute(f"DROP TRIGGER refuse_{event}{on_table}")
+        if connection.vendor == "postgresql":
             cursor.execute("DROP FUNCTION refuse")
 
 
