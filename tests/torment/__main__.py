@@ -1,5 +1,5 @@
-"""python -m tests.torment [--seconds N] [--seed S] [--database KIND [--tenants KIND]]
-[--redis SETUP] [--round NAME …]: one round after another until then.
+"""python -m tests.torment [--seconds N] [--seed S] [--database KIND] [--redis SETUP] [--round NAME …]: one round after
+another until then.
 
 Without a kind of database, each of SITES gets a part of the time.
 """
@@ -18,18 +18,10 @@ import django
 
 import servers
 
-SETTINGS = {
-    None: "tests.settings",
-    "schemas": "tests.tenants.settings",
-    "databases": "tests.tenants.database_settings",
-}
-SETUPS = ["cluster", "managed", "pool", "sentinel"]
+SETUPS = ["cluster", "pool", "sentinel"]
 SITES = [
-    ["--database", "postgresql"],
     ["--database", "mariadb"],
-    ["--database", "postgresql", "--tenants", "schemas"],
-    ["--database", "mariadb", "--tenants", "databases"],
-    *(["--database", "postgresql", "--redis", setup] for setup in SETUPS),
+    *(["--database", "postgresql", *redis] for redis in ([], *(["--redis", setup] for setup in SETUPS))),
 ]
 DATABASES = {"postgresql": servers.postgresql, "mariadb": servers.mariadb}
 
@@ -39,8 +31,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="of the first round")
     parser.add_argument("--database", choices=[*DATABASES, "given"], help="given: by the environment, as for the tests")
-    parser.add_argument("--tenants", choices=["schemas", "databases"], help="one for each; schemas are PostgreSQL's")
-    parser.add_argument("--redis", choices=SETUPS, help="managed: refuses what services refuse; pool: a limited one")
+    parser.add_argument("--redis", choices=SETUPS, help="otherwise one server; pool: connections are limited")
     parser.add_argument("--round", action="append", dest="rounds", default=[], metavar="NAME")
     chosen = parser.parse_args(arguments)
     if not chosen.database:
@@ -49,29 +40,28 @@ def main(arguments: list[str]) -> int:
     with ExitStack() as stack:
         if chosen.redis:
             os.environ["TEST_REDIS_SETUP"] = chosen.redis
-        if chosen.tenants or "DJANGO_SETTINGS_MODULE" not in os.environ:
-            os.environ["DJANGO_SETTINGS_MODULE"] = SETTINGS[chosen.tenants]
+        os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
         if chosen.database in DATABASES:
             server = stack.enter_context(DATABASES[chosen.database]())
             os.environ |= {"TEST_DATABASE": chosen.database, "TEST_DATABASE_PORT": str(server.port)}
-            django.setup()
-            from .database import create
+        django.setup()
+        if chosen.database in DATABASES:
+            from django.db import connection
 
-            create()
-        else:
-            django.setup()
+            connection.creation.create_test_db(verbosity=0, serialize=False)
         return torment(chosen.seconds, chosen.seed, chosen.rounds)
 
 
 def torment(seconds: float, seed: int, names: list[str]) -> int:
+    from django.db import connection
+
     from . import truth
-    from .database import current
     from .rounds import Round, Wrong, make_users, rounds
 
     logger = logging.getLogger("notifications_counter")  # it has much to say
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
-    print(f"{current().vendor}, seed {seed}", flush=True)
+    print(f"{connection.vendor}, seed {seed}", flush=True)
     users, survived, started, number = make_users(), Tally[str](), time.monotonic(), 0
     names = names or rounds()
     try:

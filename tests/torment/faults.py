@@ -15,12 +15,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import redis
+from django.db import connection
 
 import servers
 from notifications_counter.counters import unread
 from tests.backup import save_database
 
-from . import database, truth
+from . import truth
 from .history import Span, now
 from .proxy import Proxy
 from .site import ROLES, Process, Site
@@ -32,7 +33,6 @@ PATIENCE = 60.0
 """Seconds in which processes do what they are waited for, also on a busy machine."""
 KIND, SETUP = os.environ.get("TEST_REDIS_KIND"), os.environ.get("TEST_REDIS_SETUP")
 SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
-PROXIED = {"connections_broken", "connections_refused", "redis_failed_over"}
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def start_redis(replica_of: servers.Server | None = None) -> Iterator[servers.Se
         with servers.redis_cluster(2, KIND) as (node, _):
             yield node
     else:
-        with servers.redis(kind=KIND, replica_of=replica_of, is_managed=SETUP == "managed") as server:
+        with servers.redis(kind=KIND, replica_of=replica_of) as server:
             yield server
 
 
@@ -68,7 +68,7 @@ class Tormentor:
         self.stack.callback(self.site.kill_all)
         self.prepare()
         self.start_all()
-        acts = [act for fault in self.faults if (act := self.act(fault))]
+        acts = [self.act(fault) for fault in self.faults]
         due = [(now() + next(act), act) for act in acts]
         end = now() + seconds
         try:
@@ -89,10 +89,10 @@ class Tormentor:
         self.wait(lambda: not self.site.processes)
 
     def act(self, fault: str) -> Any:
-        """What does this fault; None if processes do it themselves."""
+        """What does this fault."""
         if befallen := re.fullmatch(f"({'|'.join(ROLES)})s_(killed|stopped)", fault):
             return self.strike(befallen[1], SIGNALS[befallen[2]])
-        return getattr(self, fault)() if hasattr(self, fault) else None
+        return getattr(self, fault)()
 
     def wait(self, condition: Callable[[], bool]) -> None:
         deadline = now() + PATIENCE
@@ -115,19 +115,14 @@ class Tormentor:
             self.site.condition = truth.NARROW if unread.q == truth.WIDE else truth.WIDE
             self.do("installer")
         seed = str(self.chance.random())
-        if not PROXIED.isdisjoint(self.faults):
-            self.proxy = Proxy(self.server.port, ROLES, seed, ["delayed", "dropped", "cut"])
-            self.stack.callback(self.proxy.end)
-            self.site.redis_ports = self.proxy.ports
-        if "database_failed_over" in self.faults:  # not the server of the tests, but a copy
-            self.primary = self.stack.enter_context(servers.postgresql(standby_of=database.port()))
-            self.stack.callback(database.use, database.port())
-            database.ask(self.primary.port, "SELECT pg_promote()")
-            database.use(self.primary.port)
-        if not {"database_connections_broken", "database_failed_over"}.isdisjoint(self.faults):
-            self.database_proxy = Proxy(database.port(), [*ROLES, "administrator"], seed, ["delayed", "cut"])
-            self.stack.callback(self.database_proxy.end)
-            self.site.database_ports = self.database_proxy.ports
+        if "connections_broken" in self.faults:
+            self.proxy = Proxy(self.server.port, seed, ["delayed", "dropped", "cut"])
+            self.stack.callback(self.proxy.socket.close)
+            self.site.redis_port = self.proxy.port
+        if "database_connections_broken" in self.faults:
+            self.database_proxy = Proxy(connection.settings_dict["PORT"], seed, ["delayed", "cut"])
+            self.stack.callback(self.database_proxy.socket.close)
+            self.site.database_port = self.database_proxy.port
 
     def note(self, event: str) -> None:
         self.events.append((now(), event))
@@ -147,7 +142,7 @@ class Tormentor:
     # --------------------------------------------------------------------------------------------------- processes
     def start_all(self) -> None:
         for role, number in ROLES.items():
-            for _ in range(number if role != "recounter" or "recounters_killed" in self.faults else 0):
+            for _ in range(number):
                 self.start(role)
 
     def start(self, role: str) -> Process:
@@ -179,10 +174,9 @@ class Tormentor:
     def replace(self, process: Process, code: int) -> None:
         self.site.processes.remove(process)
         self.note(f"{process.name} is gone: {code}")
-        # Not every extension in C bears an interrupt.
-        if code == -signal.SIGKILL or (code == -signal.SIGSEGV and "interrupted" in self.faults):
+        if code == -signal.SIGKILL:
             self.died[process.name] = now()
-            self.survived[f"{process.role}s_{'killed' if code == -signal.SIGKILL else 'crashed'}"] += 1
+            self.survived[f"{process.role}s_killed"] += 1
         elif code not in (0, -signal.SIGTERM):  # the latter if it has only just started
             raise AssertionError(f"{process.name} failed by itself")
         if not self.site.over.value and process.role in ROLES:
@@ -264,30 +258,6 @@ class Tormentor:
             finally:
                 self.server.start()
 
-    def redis_failed_over(self) -> Rests:
-        """To a replica that lags behind, and back to the first server, which was never restarted."""
-        other = self.stack.enter_context(start_redis(self.server))
-        while True:
-            yield self.chance.uniform(0.1, 0.4)
-            with self.gone("redis_failed_over"):
-                for _ in range(2):
-                    try:
-                        yield from self.swap(other)
-                    finally:
-                        self.server, other = other, self.server
-                        self.proxy.lead_to(self.server.port)
-
-    def swap(self, replica: servers.Server) -> Rests:
-        """Promote the replica, a moment before the master follows it."""
-        with redis.Redis(port=replica.port) as after, self.client() as before:
-            while after.info("replication").get("master_link_status") != "up":
-                time.sleep(0.01)  # the round may end at a yield, and the caller takes the replica for promoted
-            after.replicaof("NO", "ONE")
-            try:
-                yield self.chance.uniform(0, 0.2)
-            finally:
-                before.replicaof(servers.HOST, replica.port)
-
     def sentinel_failed_over(self) -> Rests:
         """The master is killed; once a sentinel has replaced it, it comes back as a replica."""
         yield self.chance.uniform(0.3, 0.6)
@@ -317,17 +287,6 @@ class Tormentor:
             return False
         return self.is_void or self.master()["config-epoch"] > self.survived["sentinel_failed_over"]
 
-    def redis_stalled(self) -> Rests:
-        """It answers late, when clients have given up."""
-        while True:
-            yield self.chance.uniform(0.2, 0.6)
-            with self.gone("redis_stalled", loses=False):
-                self.server.pause()
-                try:
-                    yield self.chance.uniform(0.3, 0.8)
-                finally:
-                    self.server.resume()
-
     def client(self) -> redis.Redis:
         return redis.Redis(port=self.server.port)
 
@@ -347,39 +306,7 @@ class Tormentor:
             proxy.chance = 0.0
             self.survived.update({f"{name}_{what}": times for what, times in proxy.done.items()})
 
-    def connections_refused(self) -> Rests:
-        """Some have no way to Redis, others have."""
-        while True:
-            yield self.chance.uniform(0.1, 0.5)
-            self.proxy.shut = self.chance.sample(list(ROLES), self.chance.randint(1, 2))
-            self.note(f"Redis is out of reach of {self.proxy.shut}")
-            with self.gone("redis_out_of_reach_of_some", loses=False):
-                self.proxy.close(self.proxy.shut)
-                try:
-                    yield self.chance.uniform(0.1, 0.8)
-                finally:
-                    self.proxy.shut = ()
-
     # ---------------------------------------------------------------------------------------------------- database
-    def database_failed_over(self) -> Rests:
-        """To a standby that lags behind: it is promoted a moment before the primary is killed."""
-        standby = self.stack.enter_context(servers.postgresql(standby_of=self.primary.port))
-        yield self.chance.uniform(0.3, 1)
-        with self.gone("database_failed_over"):
-            # And with it all that readers have seen so far.
-            written = database.ask(self.primary.port, "SELECT pg_current_wal_insert_lsn()::text")
-            has_received = "SELECT pg_last_wal_receive_lsn() >= %s::pg_lsn"
-            self.wait(lambda: database.ask(standby.port, has_received, written))
-            database.ask(standby.port, "SELECT pg_promote()")
-            try:
-                yield self.chance.uniform(0, 0.3)
-            finally:
-                self.primary.kill()
-                database.use(standby.port)
-                self.database_proxy.lead_to(standby.port)
-                self.do("administrator")
-        yield PATIENCE
-
     def database_restored(self) -> Rests:
         """From a backup, while nothing works on it. Then the administrator comes in time, or not."""
         yield self.chance.uniform(0.1, 0.5)

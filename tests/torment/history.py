@@ -25,6 +25,8 @@ from .proxy import DELAY
 Numbers = dict[str, int]
 """By owner, written as text."""
 
+MOST_SUMS = 1000
+
 now = time.monotonic
 
 
@@ -70,7 +72,6 @@ class Write:
     next run of a flusher. ``broken`` says why it did not return, if so: an error, or the death of its process."""
 
     name: str
-    action: str
     start: float
     end: float = math.inf
     lags: bool = False
@@ -134,24 +135,35 @@ class Notes:
                     by_owner[owner].append(Change(write.start, end, delta))
         lost = [Span(loss.start, self.healed_since(loss.end)) for loss in losses]
         return [
-            f"{owner}: {seen} between {read.start:.6f} and {read.end:.6f}, possible were {sorted(right)}"
+            f"{owner}: {seen} between {read.start:.6f} and {read.end:.6f}, possible were {right}"
             for read in self.reads
             if not any(read.end > span.start and read.start < span.end for span in lost)
             for owner, seen in read.numbers.items()
-            if seen not in (right := possible(by_owner[owner], base.get(owner, 0), read.start, read.end))
+            for right in [possible(by_owner[owner], base.get(owner, 0), read.start, read.end)]
+            if not any(seen in numbers for numbers in right)
         ]
 
 
-def possible(changes: Sequence[Change], before: int, start: float, end: float) -> set[int]:
-    """What a read from ``start`` to ``end`` may return: what these changes, and what was there before, add up to at
-    some moment. A change under way may count or not."""
+def possible(changes: Sequence[Change], before: int, start: float, end: float) -> list[set[int] | range]:
+    """What a read from ``start`` to ``end`` may return, for each moment: what these changes, and what was there before,
+    add up to. A change under way may count or not."""
     around = [change for change in changes if change.start <= end and change.end > start]
     before += sum(change.delta for change in changes if change.end <= start)
-    values: set[int] = set()
-    for moment in {start, *(t for change in around for t in change[:2] if start < t <= end)}:
-        sums = {before + sum(change.delta for change in around if change.end <= moment)}
+    moments = {start, *(moment for change in around for moment in change[:2] if start < moment <= end)}
+    found: list[set[int] | range] = []
+    for moment in sorted(moments):
+        sums: set[int] | range = {before + sum(change.delta for change in around if change.end <= moment)}
         for change in around:
             if change.start <= moment < change.end:
-                sums |= {value + change.delta for value in sums}
-        values |= sums
-    return values
+                sums = with_or_without(sums, change.delta)
+        found.append(sums)
+    return found
+
+
+def with_or_without(sums: set[int] | range, delta: int) -> set[int] | range:
+    """These numbers, and each with a change. Of changes of different sizes there are soon too many combinations: then,
+    whatever is between the least and the largest one is taken for possible."""
+    if isinstance(sums, set):
+        sums = sums | {number + delta for number in sums}
+        return sums if len(sums) <= MOST_SUMS else range(min(sums), max(sums) + 1)
+    return range(sums.start + min(delta, 0), sums.stop + max(delta, 0))

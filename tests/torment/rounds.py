@@ -8,7 +8,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.db import connections
+from django.db import connection
 from django.db.models import Count, Q, Sum
 from django.test import override_settings
 
@@ -18,9 +18,7 @@ from notifications_counter.models import Notification, UserNotificationsCount
 from tests.support import CLUSTER, is_walking
 
 from . import truth
-from .actors import MISFORTUNES
-from .database import at, clients, current, each, tenants
-from .faults import PATIENCE, PROXIED, SETUP, Tormentor, start_redis
+from .faults import PATIENCE, SETUP, Tormentor, start_redis
 from .history import Notes, Numbers, now
 from .site import Site, release
 
@@ -30,35 +28,29 @@ SOCKET_TIMEOUT = 0.3  # seconds
 TORMENT = 2.0  # seconds
 USERS = 10
 
-KILLS = ("writers_killed", "flushers_killed", "readers_killed", "recounters_killed")
+KILLS = ("writers_killed", "flushers_killed", "readers_killed")
 STOPS = ("writers_stopped", "flushers_stopped")
-DISTURBANCES = ("redis_restarted_with_aof", "redis_stalled", "connections_broken", "connections_refused")
-SAFE_WITH_A_LOSS = ("flushers_killed", "readers_killed", *STOPS, "user_deleted", "rolled_back")
-LOSSES = ("redis_restarted_empty", "redis_restarted_with_old_rdb", "redis_failed_over", "sentinel_failed_over")
-PAST = ("database_restored", "database_failed_over")
-SLOW = {"sentinel_failed_over", "deployed", *PAST}
+SAFE_WITH_A_LOSS = ("flushers_killed", "readers_killed", *STOPS)
+LOSSES = ("redis_restarted_empty", "redis_restarted_with_old_rdb", "sentinel_failed_over", "database_restored")
+SLOW = {"sentinel_failed_over", "deployed", "database_restored"}
+KILLED = (*KILLS, *STOPS, "redis_restarted_with_aof")
 ROUNDS: dict[str, tuple[str, ...]] = {
-    "disturbed": (*KILLS, *STOPS, *MISFORTUNES, "interrupted", *DISTURBANCES),
+    "killed": KILLED,
+    "disturbed": (*KILLED, "connections_broken"),
     "database_connections_broken": ("database_connections_broken",),
-    "deployed": ("deployed", "redis_restarted_with_aof", "rolled_back", "user_deleted", "readers_killed"),
-    "interrupted": ("interrupted", "statements_timed_out", *KILLS, *MISFORTUNES),
-    **{fault: (fault, *SAFE_WITH_A_LOSS) for fault in (*PAST, *LOSSES)},
-    **{f"{loss}_and_all_killed": (loss, *KILLS, *STOPS, *MISFORTUNES) for loss in LOSSES},
+    "deployed": ("deployed", "redis_restarted_with_aof", "readers_killed"),
+    **{fault: (fault, *SAFE_WITH_A_LOSS) for fault in LOSSES},
 }
 OF_SUMS = "sums_"
 """Begins the names of rounds in which the counter adds up a column."""
-ROUNDS |= {
-    f"{OF_SUMS}{name}": ROUNDS[name] for name in ("disturbed", "deployed", "database_restored", "redis_failed_over")
-}
+ROUNDS |= {f"{OF_SUMS}{name}": ROUNDS[name] for name in ("disturbed", "deployed", "redis_restarted_with_old_rdb")}
 
 
 def rounds() -> list[str]:
     """Those for the servers under torment. Clients of a sentinel or a cluster would go past the proxy."""
-    impossible = set(PROXIED) if SETUP in ("cluster", "sentinel") else set()
-    if SETUP in ("cluster", "managed"):
+    impossible = {"connections_broken"} if SETUP in ("cluster", "sentinel") else set()
+    if SETUP == "cluster":
         impossible.add("sentinel_failed_over")
-    if current().vendor != "postgresql":
-        impossible.add("database_failed_over")
     return [name for name, faults in ROUNDS.items() if impossible.isdisjoint(faults)]
 
 
@@ -93,25 +85,25 @@ class Round:
             stack.callback(release, unread.q, unread.sum)
             condition = self.chance.choice([truth.WIDE, truth.NARROW]) if "deployed" in self.faults else unread.q
             release(condition, "id" if self.name.startswith(OF_SUMS) else None)
-            base: Numbers = {}
-            for _ in each():
-                unread.heal()
-                unread.flush(chunk_size=5000)  # a round may choose chunks of one user
-                for condition in (truth.WIDE, truth.NARROW):
-                    base |= {truth.owner_name(user, condition): n for user, n in self.rows(condition).items()}
+            unread.heal()
+            unread.flush(chunk_size=5000)  # a round may choose chunks of one user
+            base = {
+                truth.owner_name(user, condition): number
+                for condition in (truth.WIDE, truth.NARROW)
+                for user, number in self.rows(condition).items()
+            }
             truth.take()
-            others = clients()
-            connections.close_all()
-            tormentor = Tormentor(
-                Site(self.users, self.seed, directory, self.faults), server, self.faults, self.chance, stack
-            )
+            others = truth.clients()
+            connection.close()
+            site = Site(self.users, self.seed, directory)
+            tormentor = Tormentor(site, server, self.faults, self.chance, stack)
             try:
                 tormentor.run(TORMENT if SLOW.isdisjoint(self.faults) else 3 * TORMENT)
                 if tormentor.had_two_masters():
                     self.survived["rounds that cannot be judged"] += 1
                     return
                 stack.enter_context(self.settings(tormentor.server))
-                tormentor.wait(lambda: clients() <= others)  # those that died may have asked for something
+                tormentor.wait(lambda: truth.clients() <= others)  # those that died may have asked for something
                 wrong = self.check(base, tormentor)
             except servers.Missing:
                 raise
@@ -137,29 +129,23 @@ class Round:
             sums.update(numbers)
         # Of each write: nobody waits for the reply to a confirmation, so any may be lost.
         self.heal(max([0.0, *(write.due for write in notes.writes)]))
-        wrong = [difference for _ in each() for difference in self.differences(sums)]
+        wrong = self.differences(sums)
         wrong += notes.impossible(base, changes, tormentor.losses)
         self.survived += tormentor.survived + notes.seen
-        self.survived.update(write.action for write in notes.writes if write.action in MISFORTUNES)
         self.survived.update(rounds=1, writes=len(notes.writes), reads=len(notes.reads))
         return wrong
 
     def heal(self, due: float) -> None:
-        """Wait until then, and do what heals. If Redis is lost, and writers killed with it, that takes a recount."""
+        """Wait until then, and do what heals."""
         time.sleep(max(0.0, due - now()))
-        if not {"writers_killed", "hook_raised"}.isdisjoint(self.faults) and not set(LOSSES).isdisjoint(self.faults):
-            self.survived["rounds in which a recount found something"] += (
-                sum(unread.recount().wrong for _ in each()) > 0
-            )
         for _ in range(2):
-            for _ in each():
+            unread.heal()
+            deadline = now() + PATIENCE
+            while is_walking():  # a flusher was killed with a page
+                assert now() < deadline
+                time.sleep(1)
                 unread.heal()
-                deadline = now() + PATIENCE
-                while is_walking():  # a flusher was killed with a page
-                    assert now() < deadline
-                    time.sleep(1)
-                    unread.heal()
-                unread.flush()
+            unread.flush()
 
     def rows(self, condition: Q) -> dict[Any, int]:
         found = Sum(unread.sum) if unread.sum else Count("pk")
@@ -195,12 +181,5 @@ class Round:
 
 
 def make_users() -> list[Any]:
-    """Users, who have the same primary keys with every tenant."""
     model = get_user_model()
-    names = [f"tormented {number}" for number in range(USERS)]
-    with at(tenants()[0]):
-        users = [model.objects.create(username=name).pk for name in names]
-    for tenant in tenants()[1:]:
-        with at(tenant):
-            model.objects.bulk_create(model(pk=pk, username=name) for pk, name in zip(users, names, strict=True))
-    return users
+    return [model.objects.create(username=f"tormented {number}").pk for number in range(USERS)]

@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from multiprocessing.sharedctypes import RawValue
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.db import IntegrityError, InterfaceError, OperationalError, connections
+from django.db import IntegrityError, InterfaceError, OperationalError, connection
 from django.db.models import Q
 from django.db.transaction import TransactionManagementError
 from django.test import override_settings
@@ -28,42 +28,29 @@ import servers
 from notifications_counter.counters import unread
 from notifications_counter.databases.identity import forget_buffers
 from notifications_counter.exceptions import BufferUnavailable
-from notifications_counter.places import at, local_counters
 from notifications_counter.upkeep.switch import put_in_force
 from notifications_counter.writes.rows import columns_of
 from tests.faults.moments import Call, Countdown, Moments, of_a_flush, of_a_read, of_a_write, of_healing
 from tests.support import be_a_new_process, entries
 
-from . import database, truth
-from .actors import MISFORTUNES, HookRaised, Reader, Writer
+from . import truth
 from .history import Journal, now
+from .writer import Writer
 
-ROLES = {"writer": 4, "reader": 4, "flusher": 2, "recounter": 1}
-"""How many there are. A recounter rights what others do wrong: there is one only if it is killed."""
-PAUSE = {"writer": 0.005, "reader": 0.01, "flusher": 0.03, "recounter": 0.03}
+ROLES = {"writer": 4, "reader": 4, "flusher": 2}
+"""How many processes there are."""
+PAUSE = {"writer": 0.005, "reader": 0.01, "flusher": 0.03}
 """Seconds between two calls."""
 MOMENTS: dict[str, Callable[[], list[Call]]] = {
     "writer": of_a_write,
     "flusher": lambda: of_a_flush() + of_healing(),
     "reader": of_a_read,
-    "recounter": of_healing,
 }
-TIMES = {"writer": 12, "flusher": 3, "reader": 20, "recounter": 5}
+TIMES = {"writer": 12, "flusher": 3, "reader": 20}
 """At which of so many times of a moment a process is struck there."""
 
-Interruptible = AbstractContextManager[None]
-OUTAGES = (OperationalError, InterfaceError, TransactionManagementError)
-
-
-class TimeLimit(Exception):
-    """As Celery's SoftTimeLimitExceeded."""
-
-
-class Interrupt(BaseException):
-    """As gevent's Timeout."""
-
-
-INTERRUPTS = (TimeLimit, Interrupt)
+OUTAGES = (OperationalError, InterfaceError, IntegrityError, TransactionManagementError)
+"""What comes out of a broken connection; and two writers may save a row that a third one has deleted."""
 
 
 @dataclass(eq=False)
@@ -74,54 +61,21 @@ class Process:
     stopped_until: float | None = None
 
 
-class Interrupts:
-    """``with interrupts: …`` is sometimes interrupted, wherever it is by then."""
-
-    def __init__(self, chance: random.Random, is_calm: Callable[[], bool]):
-        self.chance, self.is_calm = chance, is_calm
-        self.inside = False
-        signal.signal(signal.SIGALRM, self.strike)
-
-    def __enter__(self) -> None:
-        if not self.is_calm() and self.chance.random() < 0.1:
-            signal.setitimer(signal.ITIMER_REAL, self.chance.uniform(0.0001, 0.03))
-        self.inside = True
-
-    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        self.inside = False
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        try:
-            while error is not None:  # whoever handles an interrupt may raise something else
-                if isinstance(error, INTERRUPTS):
-                    raise error
-                error = error.__cause__ or error.__context__
-        finally:
-            del error  # a cycle through this frame would keep a cursor alive, and with it a lock of SQLite
-
-    def strike(self, *_: object) -> None:
-        if self.inside:
-            self.inside = False
-            raise self.chance.choice(INTERRUPTS)
-
-
 class Site:
-    """Processes that go on until all is ``over``: a method for each role. ``redis_ports`` and ``database_ports`` lead
-    each role to a proxy, and ``sentinel_port`` all of them to a sentinel. Those that start are of a release that counts
-    by ``condition``.
+    """Processes that go on until all is ``over``: a method for each role. ``redis_port`` and ``database_port`` lead to
+    a proxy, ``sentinel_port`` to a sentinel. Those that start are of a release that counts by ``condition``.
 
     All processes share the signs: ``calm``: the torment is over; ``works``: since then a change has reached Redis;
     ``healed``: since then a flusher has healed; ``over``: the round is.
     """
 
-    def __init__(self, users: list[Any], seed: int, directory: Path, faults: tuple[str, ...]):
-        self.users, self.seed, self.directory, self.faults = users, seed, directory, faults
+    def __init__(self, users: list[Any], seed: int, directory: Path):
+        self.users, self.seed, self.directory = users, seed, directory
         self.processes: list[Process] = []
         self.tracebacks = directory / "tracebacks"
         self.tracebacks.touch()
         self.started = 0
-        self.redis_ports: dict[str, int] = {}
-        self.database_ports: dict[str, int] = {}
-        self.sentinel_port = 0
+        self.redis_port = self.database_port = self.sentinel_port = 0
         self.condition = unread.q
         self.is_leaving = False
         self.calm, self.works, self.healed, self.over = (RawValue(ctypes.c_bool) for _ in range(4))
@@ -143,7 +97,7 @@ class Site:
             signal.signal(signal.SIGTERM, lambda *_: setattr(self, "is_leaving", True))  # after this call
             be_a_new_process()
             release(self.condition, unread.sum)
-            self.find_way(role)
+            self.find_way()
             journal, chance = Journal(self.directory, name), random.Random(f"{self.seed} {name}")
             if ambush:
                 lay_ambush(ambush, journal, role, chance)
@@ -161,8 +115,8 @@ class Site:
             if sent == signal.SIGKILL:
                 os.waitpid(process.pid, 0)
 
-    def find_way(self, role: str) -> None:
-        """In a process of that role: change the settings."""
+    def find_way(self) -> None:
+        """In a process: change the settings."""
         cache = settings.CACHES["default"]
         if self.sentinel_port:
             options = {
@@ -173,109 +127,72 @@ class Site:
                 "SENTINEL_KWARGS": {"socket_timeout": cache["OPTIONS"]["SOCKET_TIMEOUT"]},
             }
             cache = {**cache, "LOCATION": "redis://mymaster/0", "OPTIONS": options}
-        elif role in self.redis_ports:
-            cache = {**cache, "LOCATION": re.sub(r":\d+/", f":{self.redis_ports[role]}/", cache["LOCATION"])}
+        elif self.redis_port:
+            cache = {**cache, "LOCATION": re.sub(r":\d+/", f":{self.redis_port}/", cache["LOCATION"])}
         override_settings(CACHES={"default": cache}).enable()
-        if role in self.database_ports:
-            database.use(self.database_ports[role])
+        if self.database_port:
+            connection.close()
+            connection.settings_dict["PORT"] = str(self.database_port)
 
-    def repeat(self, role: str, journal: Journal, chance: random.Random, act: Callable[[Interruptible], None]) -> None:
-        """Call ``act`` again and again, with a block around what may be interrupted."""
-        interrupts: Interruptible = nullcontext()
-        if "interrupted" in self.faults:
-            interrupts = Interrupts(chance, lambda: self.calm.value)
-        limits = [0, 0, 2, 5, 10, 30] if "statements_timed_out" in self.faults else []  # milliseconds
+    def repeat(self, role: str, act: Callable[[], None]) -> None:
         while not self.over.value and not self.is_leaving:
             try:
-                with database.at(chance.choice(database.tenants())):
-                    if limits:
-                        database.limit_statements(0 if self.calm.value else chance.choice(limits))
-                    act(interrupts)
-            except (*OUTAGES, *INTERRUPTS) as error:
-                self.broken_by(error, journal)
-                connections.close_all()
+                act()
+            except OUTAGES:
+                connection.close()
             time.sleep(PAUSE[role])
-
-    def broken_by(self, error: BaseException, journal: Journal) -> None:
-        """Note what broke a call, and go on as a worker does."""
-        if isinstance(error, INTERRUPTS):
-            journal.note("interrupted")
-            connections.close_all()
-            for connection in connections.all(initialized_only=True):
-                del connections[connection.alias]  # it may be anywhere, also between the lines of atomic()
-        elif database.LIMITED.search(str(error)):
-            journal.note("statements_timed_out")
 
     # -------------------------------------------------------------------------------------------------------- roles
     def writer(self, journal: Journal, chance: random.Random) -> None:
-        writer = Writer(self.users, chance, [each for each in MISFORTUNES if each in self.faults])
+        writer = Writer(self.users, chance)
         outages: list[str] = []
         tell(BufferUnavailable, outages)
 
-        def write(interruptible: Interruptible) -> None:
+        def write() -> None:
             call, action, calm = journal.call(), writer.choose(), self.calm.value
             truth.this_is(call)
             outages.clear()
             raised = ""
-            journal.note("begin", call, action.__name__, now())
+            journal.note("begin", call, now())
             try:
-                with interruptible:
-                    action()
-            except (*OUTAGES, *INTERRUPTS, IntegrityError, HookRaised) as error:
+                action()
+            except OUTAGES as error:
                 raised = type(error).__name__
-                self.broken_by(error, journal)
-                for connection in connections.all():
-                    connection.close_if_unusable_or_obsolete()
+                connection.close_if_unusable_or_obsolete()
             journal.note("end", now(), bool(outages), raised)
             if calm and not outages and not raised:
                 self.works.value = True
 
-        self.repeat("writer", journal, chance, write)
+        self.repeat("writer", write)
 
     def reader(self, journal: Journal, chance: random.Random) -> None:
-        reader = Reader(self.users, chance)
-
-        def read(interruptible: Interruptible) -> None:
+        def read() -> None:
+            user = chance.choice(self.users)
             start = now()
-            with interruptible:
-                seen = reader()
+            seen = unread.counts(self.users) if chance.random() < 0.2 else {user: unread.count(user)}
             journal.note("read", start, now(), {truth.owner_name(user): number for user, number in seen.items()})
 
-        self.repeat("reader", journal, chance, read)
+        self.repeat("reader", read)
 
     def flusher(self, journal: Journal, chance: random.Random) -> None:
-        def flush(interruptible: Interruptible) -> None:
+        def flush() -> None:
             start, calm = now(), self.calm.value
             with buffer_needed():
-                heals = True  # else another release does, or nobody until DEPLOY_SECONDS are over
-                for local in local_counters([unread]):
-                    with at(local.place), interruptible:
-                        heals &= put_in_force(unread)
-                        unread.heal()
-                        heals &= put_in_force(unread)
-                if heals:
+                heals = put_in_force(unread)  # else another release does, or nobody until DEPLOY_SECONDS are over
+                unread.heal()
+                if heals and put_in_force(unread):
                     journal.note("healed", start, now())
                     self.healed.value |= calm
-                for local in local_counters([unread]):
-                    with at(local.place), interruptible:
-                        if unread.flush().owners:
-                            journal.note("flushed")
+                if unread.flush().owners:
+                    journal.note("flushed")
 
-        self.repeat("flusher", journal, chance, flush)
-
-    def recounter(self, journal: Journal, chance: random.Random) -> None:
-        def recount(interruptible: Interruptible) -> None:
-            with buffer_needed(), interruptible:
-                unread.recount(self.users[::3])
-
-        self.repeat("recounter", journal, chance, recount)
+        self.repeat("flusher", flush)
 
     def administrator(self, journal: Journal, chance: random.Random) -> None:
         """Does what `recount_counters --restored` does, for this counter, after the database went back."""
-        for work in (unread.invalidate, lambda: (unread.heal(), unread.recount())):
-            for local in local_counters([unread]):
-                with at(local.place):
-                    work()
+        unread.invalidate()
+        unread.heal()
+        unread.recount()
 
     def installer(self, journal: Journal, chance: random.Random) -> None:
         """Starts the release with which the site begins."""
@@ -284,13 +201,12 @@ class Site:
 
     def upgrader(self, journal: Journal, chance: random.Random) -> None:
         """The first run of a new flusher, once Redis is there."""
-        for _ in database.each():
-            while True:
-                with buffer_needed():
-                    unread.heal()
-                    unread.flush()
-                    break
-                time.sleep(PAUSE["flusher"])
+        while True:
+            with buffer_needed():
+                unread.heal()
+                unread.flush()
+                break
+            time.sleep(PAUSE["flusher"])
 
 
 def lay_ambush(sent: signal.Signals, journal: Journal, role: str, chance: random.Random) -> None:
@@ -329,7 +245,7 @@ def buffer_needed() -> Iterator[None]:
     try:
         yield
     except BufferUnavailable:
-        connections.close_all()
+        connection.close()
 
 
 def tell(error: type[Exception], told: list[str]) -> None:

@@ -6,20 +6,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from django.db import connection
 from django.db.models import Q
 
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 
-from .database import current, each, here, run
 from .history import Numbers
 
 WIDE, NARROW = unread.q, unread.q & Q(kind="")
 """What counts, by one release and by another one."""
 
-CALL = {"postgresql": "current_setting('torment.call', true)", "mysql": "@torment_call", "sqlite": "torment_call()"}
+CLIENTS = {
+    "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    "mysql": "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()",
+}
+CALL = {"postgresql": "current_setting('torment.call', true)", "mysql": "@torment_call"}
 SET_CALL = {"postgresql": "SELECT set_config('torment.call', %s, false)", "mysql": "SET @torment_call = %s"}
-TEXT = {"postgresql": "text", "mysql": "char(200)", "sqlite": "text"}
+TEXT = {"postgresql": "text", "mysql": "char(200)"}
 TABLE = (
     "CREATE TABLE torment_truth"
     " (truth_call varchar(200), owner varchar(200), delta int, delta_of_sum bigint, is_narrow boolean)"
@@ -32,55 +36,59 @@ NOTE = (
 DELTAS = {"INSERT": {"NEW": 1}, "UPDATE": {"OLD": -1, "NEW": 1}, "DELETE": {"OLD": -1}}
 
 
+def run(*statements: str) -> list[Any]:
+    """Run statements, and return the rows of the last one."""
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+        return list(cursor.fetchall()) if cursor.description else []
+
+
+def clients() -> set[int]:
+    """The other connections that the database has."""
+    return {client for (client,) in run(CLIENTS[connection.vendor])}
+
+
 @contextmanager
 def noted() -> Iterator[None]:
     """Note every change from here on."""
-    for _ in each():
-        run(*_forget(), TABLE, *_triggers())
+    run(TABLE, *_triggers())
     try:
         yield
     finally:
-        for _ in each():
-            run(*_forget())
+        run(*_forget())
 
 
 def this_is(call: str) -> None:
-    """Changes on the connections of this thread are from now on those of this call."""
-    for _ in each():
-        connection = current()
-        connection.ensure_connection()
-        if connection.vendor == "sqlite":
-            connection.connection.create_function("torment_call", 0, lambda: call)
-        else:
-            with connection.cursor() as cursor:
-                cursor.execute(SET_CALL[connection.vendor], [call])
+    """Changes on the connection of this thread are from now on those of this call."""
+    with connection.cursor() as cursor:
+        cursor.execute(SET_CALL[connection.vendor], [call])
 
 
 def owner_name(owner: Any, condition: Q | None = None) -> str:
-    """The name of this tenant's owner whose rows are counted by a condition, or by the one of this release."""
-    narrow = " by kind" if (condition or unread.q) == NARROW else ""
-    return f"{here()} {unread.key(owner)}{narrow}".lstrip()
+    """The name of an owner whose rows are counted by a condition, or by the one of this release."""
+    return f"{unread.key(owner)}{' by kind' if (condition or unread.q) == NARROW else ''}"
 
 
 def take() -> dict[str, Numbers]:
     """What calls have changed since the last time."""
     changes: dict[str, Numbers] = defaultdict(dict)
     delta = "delta_of_sum" if unread.sum else "delta"
-    noted = f"SELECT truth_call, owner, is_narrow, SUM({delta}) FROM torment_truth GROUP BY 1, 2, 3"
-    for _ in each():
-        for call, owner, is_narrow, number in run(noted):
-            for name in [owner_name(owner, condition) for condition in (WIDE, NARROW)[: 1 + bool(is_narrow)]]:
-                changes[call][name] = changes[call].get(name, 0) + int(number)
-        run("DELETE FROM torment_truth")
+    for call, owner, is_narrow, number in run(
+        f"SELECT truth_call, owner, is_narrow, SUM({delta}) FROM torment_truth GROUP BY 1, 2, 3"
+    ):
+        for name in [owner_name(owner, condition) for condition in (WIDE, NARROW)[: 1 + bool(is_narrow)]]:
+            changes[call][name] = changes[call].get(name, 0) + int(number)
+    run("DELETE FROM torment_truth")
     return changes
 
 
 def _triggers() -> Iterator[str]:
-    table, vendor = Notification._meta.db_table, current().vendor
+    vendor = connection.vendor
     for event, deltas in DELTAS.items():
         call, text = CALL[vendor], TEXT[vendor]
         notes = " ".join(NOTE.format(call=call, text=text, row=row, delta=delta) for row, delta in deltas.items())
-        trigger = f"CREATE TRIGGER torment_{event} AFTER {event} ON {table} FOR EACH ROW"
+        trigger = f"CREATE TRIGGER torment_{event} AFTER {event} ON {Notification._meta.db_table} FOR EACH ROW"
         if vendor == "postgresql":
             function = f"CREATE FUNCTION torment_{event}() RETURNS trigger LANGUAGE plpgsql AS"
             yield f"{function} $$ BEGIN {notes} RETURN NULL; END $$"
@@ -90,7 +98,5 @@ def _triggers() -> Iterator[str]:
 
 
 def _forget() -> list[str]:
-    drop = (
-        "FUNCTION IF EXISTS torment_{} CASCADE" if current().vendor == "postgresql" else "TRIGGER IF EXISTS torment_{}"
-    )
-    return [*(f"DROP {drop.format(event)}" for event in DELTAS), "DROP TABLE IF EXISTS torment_truth"]
+    what = "FUNCTION torment_{} CASCADE" if connection.vendor == "postgresql" else "TRIGGER torment_{}"
+    return [*(f"DROP {what.format(event)}" for event in DELTAS), "DROP TABLE torment_truth"]
