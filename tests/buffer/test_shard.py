@@ -6,7 +6,7 @@ import pytest
 
 from notifications_counter.buffer import Buffer
 from notifications_counter.exceptions import BufferUnavailable
-from tests.support import announce, buffer, confirm, generation
+from tests.support import announce, buffer, confirm
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db]
 
@@ -17,14 +17,6 @@ def shard(redis_client) -> Buffer:
     shard = buffer()
     shard.begin_generation("a", shard.server())
     return shard
-
-
-def test_an_announcement_that_is_sent_twice(shard):
-    announce(shard, "intent", ["1"])
-    announce(shard, "intent", ["1"])
-    announce(shard, "other", ["2"])
-    confirm(shard, "intent", {"1": 1})
-    assert not shard.peek(["1"])["1"].is_in_flight
 
 
 @pytest.mark.parametrize(
@@ -53,24 +45,3 @@ def test_a_batch_is_dropped_by_who_wrote_it(shard):
     assert shard.cut("b:2:x", "c") == ("b", 2, 0)
     assert shard.drop("b", "b:2:x")
     assert shard.cut("b:2:x", "c") == ("", 0, 0)
-
-
-def test_a_generation_begins_with_nothing_but_intents(shard):
-    confirm(shard, "before", {"1": 1})
-    shard.cut("a", "b")
-    confirm(shard, "before", {"2": 1})
-    shard.set_aside({"3": "reason"})
-    announce(shard, "intent", ["4"])
-    shard.begin_generation("d", shard.server())
-    status = shard.status()
-    assert (status.pending, status.flushing, status.aside, status.intents) == (0, 0, 0, 1)
-    assert (status.batch, status.finished, generation(shard)) == ("", "d", "d")
-    assert shard.peek(["4"])["4"].is_in_flight
-
-
-def test_without_a_generation_everyone_is_in_doubt(shard):
-    assert not shard.peek(["1"])["1"].waits
-    shard.forget()
-    assert shard.peek(["1"])["1"].waits
-    announce(shard, "intent", [])
-    assert shard.peek(["1"])["1"].is_in_flight

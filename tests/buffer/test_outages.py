@@ -1,0 +1,304 @@
+"""A Redis that is gone, late, or refuses what it is asked: the site goes on, rows are counted, and one line of the log
+says so, and one that it is over."""
+
+import gc
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from functools import partial
+from threading import Thread, Timer
+from typing import Any
+
+import pytest
+import redis
+from django.db import transaction
+
+import servers
+from notifications_counter.buffer.calls import OWNERS_PER_CALL
+from notifications_counter.buffer.client import Client, read_all_owed
+from notifications_counter.counters import unread
+from notifications_counter.exceptions import BufferUnavailable
+from notifications_counter.models import Notification, RecountRequest
+from servers.relay import Relay
+from tests.support import (
+    assert_exact,
+    assert_heals,
+    assert_reads,
+    begin_now,
+    entries,
+    notify,
+    rows,
+    stored,
+    wait_until,
+)
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
+
+TIMEOUT = 0.5
+"""Seconds."""
+PATIENT = 60
+"""Seconds: no reply takes longer, however busy the machine is."""
+
+
+class Line(Relay):
+    """A relay that may break in the middle of a reply, and lead to another server."""
+
+    def __init__(self, server: servers.Server):
+        self.left: int | None = None  # bytes of replies that still come through; None: all
+        self.broken = 0  # replies that did not come through
+        super().__init__(server)
+
+    def pass_on(self, data: bytes, is_reply: bool, to: socket.socket) -> bool:
+        if is_reply and self.left is not None:
+            self.broken += len(data) > self.left
+            data, self.left = data[: self.left], max(0, self.left - len(data))
+        return super().pass_on(data, is_reply, to)
+
+
+@pytest.fixture
+def line(server) -> Iterator[Line]:
+    line = Line(server)
+    yield line
+    line.delay = 0.0
+    line.socket.close()
+
+
+@pytest.fixture
+def use(use, line) -> Iterator[Callable[..., Client]]:
+    """A function that puts the cache behind the line. Only the test says when Redis is tried again."""
+    with entries(RETRY_AFTER=3600):
+        yield partial(use, line.url)
+
+
+def work(client: Client) -> None:
+    """Do what a flusher does, as often as it takes: on a busy machine, a reply may be late."""
+
+    def works() -> bool:
+        client.breaker.retry_at = 0.0
+        try:
+            unread.heal()
+            unread.flush()
+        except BufferUnavailable:
+            return False
+        return True
+
+    wait_until(works)
+
+
+def write(user: Any) -> None:
+    Notification.objects.create(user=user, title="x")
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    return [(r.levelname, r.getMessage()) for r in caplog.records if "Redis (cache" in r.getMessage()]
+
+
+# ----------------------------------------------------------------------------------------------------------- it is gone
+def test_an_outage_is_told_once_and_its_end_once(use, server, alice, caplog):
+    caplog.set_level(logging.INFO, "notifications_counter")
+    use()
+    unread.heal()
+    notify(alice)
+    with entries(RETRY_AFTER=0):
+        server.kill()
+        for _ in range(3):
+            write(alice)
+            assert_reads(alice)
+        server.start()
+        for _ in range(3):
+            write(alice)
+            assert_reads(alice)
+    (began, lost), (ended, back) = told(caplog)
+    assert (began, "is unavailable" in lost, ended, "answers again" in back) == ("WARNING", True, "WARNING", True)
+    assert_heals(alice)
+
+
+@pytest.mark.parametrize("owners_per_call", [OWNERS_PER_CALL, 1], ids=["few owners", "many owners"])
+def test_after_an_outage_redis_is_told_what_it_has_missed(use, alice, bob, owners_per_call, monkeypatch):
+    """By one who tries, while others count rows. Nobody reads what the process knows to be too old."""
+    client = use()
+    unread.heal()
+    notify(alice)
+    notify(bob)
+    assert_reads(alice, bob)
+    monkeypatch.setattr("notifications_counter.buffer.client.OWNERS_PER_CALL", owners_per_call)
+    client.breaker.trip(redis.ConnectionError("a moment of weakness"))
+    write(alice)
+    write(bob)
+    client.breaker.retry_at = 0.0  # as if the time had passed
+    client.breaker.check()
+    with pytest.raises(BufferUnavailable, match="not asked again"):
+        client.call("GET", "key")
+    assert_reads(alice, bob)
+    client.breaker.retry_at = 0.0
+    assert_reads(alice, bob)
+    assert client.breaker.down_since is None
+    assert_heals(alice, bob)
+
+
+def test_a_doubt_while_another_thread_tries_again(use, line, alice, bob):
+    """Redis is told of it as well, before it is read."""
+    client = use(SOCKET_TIMEOUT=PATIENT)
+    unread.heal()
+    notify(alice)
+    notify(bob)
+    assert_reads(alice, bob)
+    client.breaker.trip(redis.ConnectionError("a moment of weakness"))
+    client.breaker.retry_at = 0.0
+    with line.slow(4 * TIMEOUT):
+        thread = Thread(target=unread.count, args=[bob])
+        thread.start()
+        wait_until(lambda: client.breaker.retry_at > 0)
+        write(alice)
+        thread.join()
+    for _ in range(2):
+        client.breaker.retry_at = 0.0
+        assert_reads(alice, bob)
+    assert client.breaker.down_since is None
+
+
+# ----------------------------------------------------------------------------------------------------------- it is late
+BLOCKING = {"CONNECTION_POOL_CLASS": "redis.BlockingConnectionPool", "CONNECTION_POOL_KWARGS": {"max_connections": 4}}
+
+
+@pytest.mark.parametrize(("options", "is_connected"), [({}, True), ({}, False), (BLOCKING, False)])
+def test_the_site_waits_once(use, line, options, is_connected, alice, bob):
+    """However much it does before RETRY_AFTER: for the timeouts of the cache."""
+    client = use(SOCKET_TIMEOUT=TIMEOUT, SOCKET_CONNECT_TIMEOUT=TIMEOUT, **options)
+    work(client)
+    notify(alice)
+    if not is_connected:
+        read_all_owed()
+        client.redis.connection_pool.disconnect()
+    with line.slow():
+        assert unread.count(alice) == 3
+        assert unread.counts([alice, bob]) == {alice.pk: 3, bob.pk: 0}
+        assert client.breaker.outages >= 1
+        client.breaker.retry_at = 0.0
+        write(alice)
+        with transaction.atomic():
+            write(bob)
+        assert_reads(alice, bob)
+    assert (rows(alice), rows(bob), RecountRequest.objects.count()) == (4, 1, 2)
+    work(client)
+    assert_heals(alice, bob)
+
+
+def test_a_thread_that_ends_before_the_reply(use, line, alice):
+    """Its connection is not used again, so that nobody takes the reply for that of another command."""
+    use(SOCKET_TIMEOUT=PATIENT)
+    unread.heal()
+    notify(alice)
+    assert_reads(alice)
+    read_all_owed()
+    with line.slow(TIMEOUT):
+        thread = Thread(target=write, args=[alice])
+        thread.start()
+        thread.join()
+        gc.collect()
+        assert unread.count(alice) == 4
+
+
+def test_others_close_the_pool_meanwhile(use, line, alice):
+    """As a cache does that closes its pool after the request of another thread. Redis-py then raises anything."""
+    client = use(SOCKET_TIMEOUT=PATIENT)
+    unread.heal()
+    notify(alice)
+    assert_reads(alice)
+    with line.slow(TIMEOUT):
+        closer = Timer(TIMEOUT / 2, client.redis.connection_pool.disconnect)
+        closer.start()
+        assert unread.count(alice) == 3
+        closer.join()
+    assert client.breaker.down_since is not None
+    work(client)
+    assert_heals(alice)
+
+
+@pytest.mark.parametrize("when", ["read", "announce", "confirm"])
+def test_a_reply_that_breaks_off(use, line, alice, bob, monkeypatch, when):
+    """No reply is taken for that of another command."""
+    client = use(SOCKET_TIMEOUT=3)
+    monkeypatch.setattr("notifications_counter.buffer.client.NOTE_SECONDS", 10**6)
+    unread.heal()
+    notify(alice)
+    notify(bob, 2)
+    assert_reads(alice, bob)
+    if when == "confirm":
+        with transaction.atomic():
+            write(alice)
+            begin_now()
+            line.left = 3
+    else:
+        line.left = 3
+        if when == "announce":
+            write(alice)
+    assert_reads(alice, bob)
+    write(bob)
+    assert_reads(alice, bob)
+    # Nobody waits for a second timeout. The reply to a confirmation and the next one are lost together.
+    assert line.broken <= (2 if when == "confirm" else 1)
+    line.left = None
+    client.breaker.retry_at = 0.0
+    assert unread.counts([alice, bob]) == {alice.pk: 3 if when == "read" else 4, bob.pk: 3}
+    assert_heals(alice, bob)
+    assert not RecountRequest.objects.exists()
+
+
+# ----------------------------------------------------------------------------------------------------------- it refuses
+def test_a_server_without_memory(use, server, alice, bob, caplog):
+    """It answers readers, and refuses what may need memory."""
+    use()
+    unread.heal()
+    notify(alice)
+    notify(bob)
+    assert_reads(alice, bob)
+    write(bob)
+    with redis.Redis.from_url(server.url) as client:
+        client.config_set("maxmemory-policy", "noeviction")
+        client.config_set("maxmemory", 1)
+        for _ in range(3):
+            write(alice)
+            assert_reads(alice, bob)
+        assert RecountRequest.objects.count() == 3
+        unread.heal()  # draining goes on
+        assert RecountRequest.objects.count() == 0
+        unread.flush()
+        assert (stored(alice), stored(bob)) == (6, 4)
+        client.config_set("maxmemory", 0)
+    assert {level for level, text in told(caplog) if "maxmemory" in text} == {"ERROR"}
+    notify(alice)
+    assert_exact(alice, bob)
+
+
+@pytest.mark.parametrize("pool", [{}, {"max_connections": 4}], ids=str)
+def test_an_address_that_leads_to_a_new_master(use, line, server, alice, pool):
+    """The connections to the old one stay open, and it would still answer readers, with what it knew."""
+    client = use(CONNECTION_POOL_KWARGS=pool, SOCKET_TIMEOUT=PATIENT)
+    unread.heal()
+    notify(alice)
+    assert_reads(alice)
+    its = client.redis.connection_pool
+    for connection in [its.get_connection() for _ in range(2)]:
+        its.release(connection)
+    with (
+        servers.redis(replica_of=server) as other,
+        redis.Redis.from_url(other.url) as master,
+        redis.Redis.from_url(server.url) as old,
+    ):
+        old.execute_command("WAIT", 1, 5000)
+        master.replicaof("NO", "ONE")
+        old.replicaof(servers.HOST, other.port)
+        wait_until(lambda: old.info("replication")["master_link_status"] == "up")
+        write(alice)
+        assert_reads(alice)
+        line.server = other
+        write(alice)
+        assert_reads(alice)
+        assert RecountRequest.objects.count() == 2
+        client.breaker.retry_at = 0.0
+        assert_heals(alice)
+        write(alice)
+        assert not RecountRequest.objects.exists()
+        assert_reads(alice)
+        assert unread.status()[0].server.startswith(master.info("server")["run_id"])
