@@ -73,24 +73,19 @@ def check(precisions: list[int], actions: list, start: int | None, end: int | No
         assert asked == model.read(precision, redis_clock(), start, end, fill)
 
 
-long_ago = st.integers(LONG_AGO, LONG_AGO + 500)
-relaxed = settings(
+CLOCKS = {
+    "its own": ([7, 20], lambda: LONG_AGO, st.integers(0, 500)),
+    "the server's": ([MONTH], redis_clock, st.integers(-14 * MONTH, 0)),
+}
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+@settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
-
-
-@relaxed
-@given(runs(long_ago), st.none() | long_ago, st.none() | long_ago, st.booleans())
-def test_a_clock_of_its_own(actions, start, end, fill):
-    check([7, 20], actions, start, end, fill)
-
-
-ago = st.integers(-14 * MONTH, 0)
-
-
-@relaxed
-@given(runs(ago), st.none() | ago, st.none() | ago, st.booleans())
-def test_the_real_clock(actions, start, end, fill):
-    clock = redis_clock()
-    actions = [(*action, clock + since) for *action, since in actions]
-    check([MONTH], actions, *(None if since is None else clock + since for since in (start, end)), fill)
+@given(st.data())
+def test_counters_of_any_clock(clock, data):
+    precisions, now, since = CLOCKS[clock]
+    zero = now()
+    times = since.map(lambda seconds: zero + seconds)
+    check(precisions, *data.draw(st.tuples(runs(times), st.none() | times, st.none() | times, st.booleans())))
