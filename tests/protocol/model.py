@@ -7,9 +7,7 @@ Redis or one of its keys may be lost, and Redis or the database may come back wi
          that was not in flight when it committed may be missing until it is confirmed
   END    when everything has stopped, a few runs of healer and flusher make stored and cached totals equal to the rows
 
-    python -m tests.protocol.scenarios                 # every scenario, in a minute: 'bad 0' on each line
-    python -m tests.protocol.scenarios --deep          # larger ones, in several minutes
-    python -m tests.protocol.scenarios --drop lease    # without one rule: the shortest history that breaks
+The scenarios, and how to run them: scenarios.py.
 
 The steps are those of the Lua scripts and of the package. Time is not modelled: an intent whose transaction is over
 may be taken for dead at once, and a total, or a lease, expires when a fault says so. Chunks and pages have one owner.
@@ -702,8 +700,8 @@ def wrong_end(redis: Redis, db: Database, quiet: bool) -> str:
     return ""
 
 
-def explore(start: World, quiet: bool, drop: Iterable[str] = (), first_only: bool = False) -> Found:
-    """Explore breadth first: the first violation is a shortest one. ``quiet``: nothing may begin a generation."""
+def explore(start: World, quiet: bool, drop: Iterable[str] = ()) -> Found:
+    """Explore up to the first violation, a shortest one. ``quiet``: nothing may begin a generation."""
     space = Explored(start)
 
     @cache
@@ -723,7 +721,7 @@ def explore(start: World, quiet: bool, drop: Iterable[str] = (), first_only: boo
         i, label, following = step
         return Move(i - 2, space.things[state[i]].step, label), world(following)
 
-    found = search(space.start, space.successors, wrong, show, first_only, drop)
+    found = search(space.start, space.successors, wrong, show, drop)
     return found._replace(history=((None, start), *found.history))
 
 

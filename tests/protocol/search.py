@@ -1,6 +1,5 @@
 """Searches all states of a model, breadth first."""
 
-import argparse
 import gc
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -10,12 +9,10 @@ from typing import Any, NamedTuple
 
 
 class Found(NamedTuple):
-    """How many states there are, how many of them are ``finals`` and how many ``bad``; ``what`` is wrong with the first
-    bad one, empty if there is none; and the ``history`` that leads to it."""
+    """How many states were seen; ``what`` is wrong with the first bad one, empty if none is; and the ``history`` that
+    leads to it."""
 
     states: int
-    finals: int
-    bad: int
     what: str
     history: tuple[Any, ...]
 
@@ -33,36 +30,30 @@ def search(
     successors: Callable[[Any], Iterable[tuple[Any, ...]]],
     wrong: Callable[[Any, bool], str],
     show: Callable[[Any, tuple[Any, ...]], Any],
-    first_only: bool,
     drop: Iterable[str],
 ) -> Found:
-    """``successors`` yields steps: tuples that end with the next state. ``wrong(state, is_final)`` says what is wrong
-    with a state. ``show(state, step)`` is called for each step of the history. The first bad state is a nearest one.
-    Rules in ``drop`` are left out meanwhile."""
+    """Search up to the first bad state, a nearest one. ``successors`` yields steps: tuples that end with the next
+    state. ``wrong(state, is_final)`` says what is wrong with a state, ``show(state, step)`` is called for each step of
+    the history, and rules in ``drop`` are left out."""
     parents: dict[Any, Any] = {start: None}
-    queue, finals, bad, what, state = deque([start]), 0, 0, "", None
+    queue, what, state = deque([start]), "", None
     dropped.update(drop)
     gc.disable()  # of many small tuples, none of which is in a cycle, it takes half of the time
     try:
-        while queue:
-            before, final = queue.popleft(), True
-            for step in successors(before):
-                final = False
+        while queue and not what:
+            state, is_final = queue.popleft(), True
+            for step in successors(state):
+                is_final = False
                 if step[-1] not in parents:
-                    parents[step[-1]] = before
+                    parents[step[-1]] = state
                     queue.append(step[-1])
-            finals += final
-            if broken := wrong(before, final):
-                bad += 1
-                what, state = (what, state) if what else (broken, before)
-                if first_only:
-                    break
+            what = wrong(state, is_final)
         path: list[Any] = []
-        while state is not None:
+        while what and state is not None:
             path.insert(0, state)
             state = parents[state]
         steps = [(one, next(step for step in successors(one) if step[-1] == other)) for one, other in pairwise(path)]
-        return Found(len(parents), finals, bad, what, tuple(show(*step) for step in steps))
+        return Found(len(parents), what, tuple(show(*step) for step in steps))
     finally:
         gc.enable()
         dropped.difference_update(drop)
@@ -84,7 +75,11 @@ class Space:
     ``moves(redis, db, others)``, which yields (label, redis, db, the process after it).
 
     All these are numbered, so that a state is a tuple of a few small numbers, and a step that was worked out once is
-    looked up from then on."""
+    looked up from then on. ``about(state, i)`` returns the others whom a process asks, and ``seen(before, after)`` the
+    state after a step, with what others have seen of it."""
+
+    about: Callable[[State, int], State]
+    seen: Callable[[State, State], State]
 
     def __init__(self, *things: Hashable):
         self.things: list[Any] = []
@@ -103,38 +98,6 @@ class Space:
             for label, redis, db, moved in self.work_out(*state[:2], state[i], *self.about(state, i)):
                 yield i, label, self.seen(state, (redis, db, *state[2:i], moved, *state[i + 1 :]))
 
-    def about(self, state: State, i: int) -> State:
-        """The others whom a process asks."""
-        return ()
-
-    def seen(self, before: State, after: State) -> State:
-        """The state after a step, with what others have seen of it."""
-        return after
-
     def _work_out(self, *state: int) -> list[tuple[str, int, int, int]]:
         redis, db, process, *others = (self.things[number] for number in state)
         return [(label, *map(self.number, moved)) for label, *moved in process.moves(redis, db, tuple(others))]
-
-
-def command_line(
-    about: str | None,
-    rules: Iterable[str],
-    scenarios: Iterable[str],
-    deep: Iterable[str],
-    explore: Callable[..., Found],
-    lines: Callable[[Found], Iterable[str]],
-) -> None:
-    """The command line of a model. A history is shown in ``lines``."""
-    options = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--drop", action="append", default=[], choices=rules, help="leave a rule out")
-    options.add_argument("--only", choices=[*scenarios, *deep], help="one scenario")
-    options.add_argument("--deep", action="store_true", help="the large scenarios")
-    chosen = options.parse_args()
-    bad = 0
-    for scenario in [chosen.only] if chosen.only else deep if chosen.deep else scenarios:
-        found = explore(scenario, chosen.drop)
-        print(f"{scenario:66s} states {found.states:7d}  finals {found.finals:6d}  bad {found.bad}", flush=True)
-        if found.bad:
-            print(f"  {found.what}", *lines(found), sep="\n    ")
-        bad += found.bad
-    raise SystemExit(1 if bad else 0)

@@ -324,7 +324,7 @@ def add_rows(key: CompositeKey, number: int, old: int) -> None:
 def moves_without(rule: str, scenario: str) -> list[model.Move]:
     """The history that breaks without a rule. The package counts the rows of a page right before it claims the page,
     and the model afterwards: so a claim is put off."""
-    found = explore(scenario, [rule, *TOGETHER.get(rule, [])], first_only=True)
+    found = explore(scenario, [rule, *TOGETHER.get(rule, [])])
     moves: list[model.Move] = []
     for move, (_, _, processes) in found.history[1:]:
         is_silent = move.step == "db" and processes[move.process].step == "done"  # rule: anyway
