@@ -14,16 +14,12 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.db import connection, transaction
 from django.db.models import deletion
-from django.template import Context, engines
-from django.test import Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
-from django.utils import timezone
 
 from notifications_counter.counters import unread
-from notifications_counter.events import EventLog
+from notifications_counter.events import record_events
 from notifications_counter.models import Notification
-from notifications_counter.timeseries import TimeSeries
-from notifications_counter.writes.transaction import request_recounts
+from notifications_counter.timeseries import update_counters
 from tests.support import buffer, round_trips, status_of
 
 pytestmark = [
@@ -59,13 +55,6 @@ def loaded() -> Notification:
     return Notification.objects.filter(user=user())[0]
 
 
-def changed(**values: Any) -> Notification:
-    row = loaded()
-    for name, value in values.items():
-        setattr(row, name, value)
-    return row
-
-
 def new(number: int) -> list[Notification]:
     """Unsaved instances, each for another user."""
     return [Notification(user=one, title="Hello") for one in users(number)]
@@ -87,47 +76,9 @@ def forgotten(them: Any) -> Any:
     return them
 
 
-def flush_of(number: int, **options: Any) -> Operation:
+def flush_of(number: int) -> Operation:
     send(users(number, each=0))
-    return partial(unread.flush, **options)
-
-
-def doubted() -> Any:
-    one = user()
-    buffer().doubt([str(one.pk)])
-    return one
-
-
-def heal_of_requests(number: int) -> Operation:
-    """A heal of zero seconds recounts a few of them."""
-    request_recounts(unread.db, [(unread, str(one.pk)) for one in users(number)])
-    return partial(unread.heal, 0)
-
-
-def heal_of_everyone(number: int) -> Operation:
-    users(number)
-    unread.invalidate()
-    return unread.heal
-
-
-def visit(address: str) -> Operation:
-    client = Client()
-    client.force_login(user(each=30))
-    return partial(client.get, address)
-
-
-def open_one() -> Operation:
-    row, client = loaded(), Client()
-    client.force_login(row.user)
-    return partial(client.post, f"/notifications/{row.pk}/")
-
-
-def badges() -> Operation:
-    """A template for a user, without the cost of a session."""
-    request = RequestFactory().get("/")
-    request.user = user()
-    template = engines["django"].from_string("{% load notifications_inbox %}{% badge %}{% unread_count %}")
-    return partial(template.template.render, Context({"request": request}))
+    return unread.flush
 
 
 def in_one_transaction(number: int) -> Operation:
@@ -142,74 +93,33 @@ def in_one_transaction(number: int) -> Operation:
     return create
 
 
-def events() -> EventLog:
-    log = EventLog("operations")
-    log.record_events({"type": f"type{n % 3}", "timestamp": n} for n in range(10))
-    return log
-
-
-def series() -> TimeSeries:
-    some = TimeSeries()
-    some.update_counter("hits")
-    return some
-
-
 # ---------------------------------------------------------------------------------------------------------- operations
 OPERATIONS = [
     ("count(), cached", lambda: partial(unread.count, user()), 1, 0),
     ("count(), not cached", lambda: partial(unread.count, forgotten(user())), 3, 1),
-    ("count(), in doubt", lambda: partial(unread.count, doubted()), 3, 1),
     ("counts() of 1,000, cached", lambda: partial(unread.counts, users(1000)), 1, 0),
     ("counts() of 2,500, not cached", lambda: partial(unread.counts, forgotten(users(2500))), 7, 3),
-    ("attach() to 1,000, cached", lambda: partial(unread.attach, users(1000), "unread"), 1, 0),
     ("top(10) of 1,000", lambda: users(1000) and partial(unread.top, 10), 1, 1),
-    ("badges of a page", badges, 1, 0),
-    ("inbox, session and user included", lambda: visit("/notifications/"), 1, 3),
-    ("count as JSON, session and user included", lambda: visit("/notifications/counts/"), 1, 2),
-    ("opening one, session and user included", open_one, 1, 4),
-    # writes of one
+    # writes
     ("create()", lambda: partial(Notification.objects.create, user=user(), title="Hello"), 1, 1),
-    ("save() of a changed one", lambda: changed(read_at=timezone.now()).save, 1, 4),
-    ("save() of a title", lambda: partial(changed(title="Bye").save, update_fields=["title"]), 0, 1),
+    ("save() of a title", lambda: partial(loaded().save, update_fields=["title"]), 0, 1),
     ("delete() of one", lambda: loaded().delete, 1, 3),
     ("mark_as_read() of one", lambda: loaded().mark_as_read, 1, 2),
-    ("mark_as_seen() of one", lambda: loaded().mark_as_seen, 0, 2),
-    ("mark_as_unread() of one that is unread", lambda: loaded().mark_as_unread, 1, 5),
-    # writes of many
     ("mark_as_read() of a user's", lambda: mine().mark_as_read, 1, 1),
-    ("mark_as_seen() of a user's", lambda: mine().mark_as_seen, 0, 1),
     ("mark_as_read() of 100 users'", lambda: of_everybody(100).mark_as_read, 1, 3),
-    ("update() of titles", lambda: partial(mine().update, title="Bye"), 0, 1),
-    ("delete() of a user's", lambda: mine().delete, 1, 3),
     ("delete() of 100 users'", lambda: of_everybody(100).delete, 1, 3),
-    ("bulk_create() of 1", lambda: partial(Notification.objects.bulk_create, new(1)), 1, 3),
     ("bulk_create() for 2,500", lambda: partial(Notification.objects.bulk_create, new(2500)), 5, 3),
     ("100 create() and a count() in a transaction", lambda: in_one_transaction(100), 1, 103),
     # maintenance
     ("flush() of nothing", lambda: unread.flush, 1, 2),
-    ("flush() of 1", lambda: flush_of(1), 3, 7),
     ("flush() of 2,500", lambda: flush_of(2500), 5, 9),
-    ("flush() of 1,000 in two chunks", lambda: flush_of(1000, chunk_size=500), 5, 17),
     ("heal(), all is well", lambda: unread.heal, 4, 5),
-    ("heal(0), 2,500 requests", lambda: heal_of_requests(2500), 7, 17),
-    ("heal() of everyone, 2,500", lambda: heal_of_everyone(2500), 9, 22),
-    ("recount() of 1", lambda: partial(unread.recount, users(1)), 3, 1),
     ("recount() of 2,500", lambda: partial(unread.recount, users(2500)), 5, 3),
     ("recount() of everyone, 2,500", lambda: users(2500) and unread.recount, 10, 4),
-    ("invalidate()", lambda: unread.invalidate, 4, 6),
-    ("status()", lambda: unread.status, 2, 1),
-    ("read_status() of one counter", lambda: partial(status_of, unread), 4, 2),
-    # beside it
-    ("update_counters() of 10", lambda: partial(series().update_counters, {f"hits{n}": 1 for n in range(10)}), 1, 0),
-    ("get_counter()", lambda: partial(series().get_counter, "hits", 5), 1, 0),
-    ("list_counters()", lambda: series().list_counters, 3, 0),
-    ("clean_counters() at seven precisions", lambda: series().clean_counters, 29, 0),
-    ("record_events() of 100", lambda: partial(events().record_events, [{"type": "login"}] * 100), 1, 0),
-    ("get_event()", lambda: partial(events().get_event, 1), 1, 0),
-    ("latest()", lambda: events().latest, 1, 0),
-    ("after()", lambda: partial(events().after, 5), 1, 0),
-    ("count_types()", lambda: events().count_types, 2, 0),
-    ("trim_events()", lambda: partial(events().trim_events, max_length=5), 1, 0),
+    ("status of one counter", lambda: partial(status_of, unread), 4, 2),
+    # the recipes
+    ("update_counters() of 10", lambda: partial(update_counters, {f"hits{n}": 1 for n in range(10)}), 1, 0),
+    ("record_events() of 100", lambda: partial(record_events, [{"type": "login"}] * 100), 1, 0),
 ]
 
 
@@ -231,16 +141,3 @@ def test_an_operation_costs_its_budget(prepare: Callable[[], Operation], trips: 
     # From Django 6.1 on, a bulk_create() of one batch needs no BEGIN and COMMIT.
     is_within = operator.eq if django.VERSION < (6, 1) else operator.le
     assert all(map(is_within, found, budget)), "\n".join([f"{found}", *(query["sql"] for query in queries)])
-
-
-def test_a_flush_binds_a_chunk_as_a_whole() -> None:
-    bound: list[Any] = []
-
-    def executing(execute: Callable[..., Any], sql: str, params: Any, *args: Any) -> Any:
-        bound.extend(params or ())
-        return execute(sql, params, *args)
-
-    flush = flush_of(1000)
-    with connection.execute_wrapper(executing):
-        flush()
-    assert len(bound) < 20

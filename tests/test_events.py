@@ -1,13 +1,10 @@
 from datetime import UTC, datetime, timedelta, timezone
-from functools import reduce
 from typing import Any
 
 import pytest
-from django.test import override_settings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import servers
 from notifications_counter import events
 from notifications_counter.events import EventLog
 from notifications_counter.testing import isolated_counters
@@ -28,16 +25,7 @@ def log() -> EventLog:
 
 
 def test_an_event_comes_back_as_the_same_dict_with_its_id() -> None:
-    event = {
-        "type": "登录 login:1",
-        "timestamp": 1700000000.25,
-        "whole": 7,
-        "float": 1.5,
-        "true": True,
-        "none": None,
-        "text": "ü\n'\"",
-        "nested": {"a": [1, None, {"b": "c"}]},
-    }
+    event = {"type": "登录 login:1", "timestamp": 1700000000.25, "none": None, "nested": {"a": [1, True, {"b": "ü\n"}]}}
     event_id = events.record_event(event)
     assert events.get_event(event_id) == event | {"id": event_id}
     assert events.latest() == events.oldest() == [event | {"id": event_id}]
@@ -51,18 +39,14 @@ def test_timestamps() -> None:
     noon = datetime(2026, 3, 29, 12, tzinfo=timezone(timedelta(hours=2)))
     events.record_event({"type": "a", "timestamp": noon})
     assert events.oldest()[0]["timestamp"] == noon.timestamp()
-    assert events.count_events(noon, noon + timedelta(seconds=1)) == 1
 
 
 @pytest.mark.parametrize(
     "bad",
     [
-        {}, [], {"type": ""}, {"type": 7}, {"type": "a", "id": 1}, {"type": "\ud800"}, {"type": "a", 7: "seven"},
-        {"type": "a", "timestamp": "yesterday"}, {"type": "a", "timestamp": float("nan")},
-        {"type": "a", "timestamp": datetime(2026, 1, 1)}, {"type": "a", "timestamp": 10**400},
-        {"type": "a", "object": object}, {"type": "a", "infinite": float("inf")},
-        {"type": "a", "half a pair": "\ud800"}, {"type": "a", "\ud800": "half a pair"},
-        pytest.param({"type": "a", "nested": reduce(lambda inner, _: [inner], range(100_000), [])}, id="too deep"),
+        {}, [], {"type": ""}, {"type": 7}, {"type": "a", "id": 1}, {"type": "a", 7: "seven"},
+        {"type": "a", "timestamp": "yesterday"}, {"type": "a", "timestamp": datetime(2026, 1, 1)},
+        {"type": "a", "object": object}, {"type": "a", "infinite": float("inf")}, {"type": "a", "text": "\ud800"},
     ],
     ids=ascii,
 )  # fmt: skip
@@ -70,19 +54,6 @@ def test_a_bad_event_is_refused_and_none_of_its_batch_is_stored(bad: Any) -> Non
     with pytest.raises(ValueError):  # noqa: PT011
         events.record_events([*[{"type": "good"}] * 1000, bad])  # more than one call
     assert events.count_events() == 0
-
-
-def test_pages_of_a_redis_without_memory() -> None:
-    with servers.redis("--maxmemory-policy", "noeviction") as server:
-        cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": server.url}
-        with override_settings(CACHES={"default": cache}):
-            log = EventLog()
-            log.record_events({"type": "a", "n": n} for n in range(5))
-            log._client.redis.config_set("maxmemory", 1)
-            assert numbers(log.before(log.latest(2)[-1])) == [2, 1, 0]
-            assert numbers(log.after(log.oldest(2)[-1])) == [2, 3, 4]
-            assert log.count_types(scan=True) == {"a": 5}
-            assert log.trim_events(max_length=1) == 4
 
 
 def test_pages_pass_over_events_whose_fields_are_gone(log: EventLog, redis_client: Any) -> None:
@@ -106,33 +77,12 @@ def test_trim(log: EventLog, redis_client: Any) -> None:
     assert log.record_event({"type": "d"}) == last["id"] + 1  # an id is never used twice
 
 
-def test_an_age_is_by_the_clock_of_redis(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Fast(datetime):
-        """The clock of a web server that is an hour ahead."""
-
-        @classmethod
-        def now(cls, tz: Any = None) -> Any:
-            return super().now(tz) + timedelta(hours=1)
-
-    old = events.record_event({"type": "a", "timestamp": datetime.now(UTC) - timedelta(hours=2)})
-    new = events.record_event({"type": "a"})
-    monkeypatch.setattr("notifications_counter.events.datetime", Fast)
-    assert events.trim_events(max_age=1800) == 1
-    assert events.get_event(old) is None
-    assert events.get_event(new)
-
-
 def test_bad_arguments(log: EventLog) -> None:
     for call in (
         lambda: log.latest(0),
-        lambda: log.latest(True),
-        lambda: log.before("noon"),  # type: ignore[arg-type]
         lambda: log.after({"type": "a"}),
         lambda: log.count_events(datetime(2026, 1, 1)),
-        lambda: log.count_type(""),
-        lambda: log.get_event("1"),  # type: ignore[arg-type]
         lambda: log.trim_events(max_age=-1),
-        lambda: log.trim_events(max_length=-1),
     ):
         with pytest.raises(ValueError):  # noqa: PT011
             call()

@@ -27,13 +27,6 @@ def users(healed: None, make_user: Callable[..., Any]) -> list[Any]:
 
 
 @pytest.mark.keys
-def test_the_largest(users):
-    found = [(user.pk, number) for number, user in enumerate(users, start=1)][::-1]
-    assert unread.top(3) == found[:3]
-    assert unread.top(100) == async_to_sync(unread.atop)(100) == found
-
-
-@pytest.mark.keys
 def test_ranked_by_the_last_flush_and_sorted_by_current_counts(users, make_user):
     new = make_user()
     Notification.objects.bulk_create(Notification(user=new, title="x") for _ in range(9))
@@ -41,7 +34,9 @@ def test_ranked_by_the_last_flush_and_sorted_by_current_counts(users, make_user)
     Notification.objects.filter(user=users[2]).mark_as_read()
     assert unread.top(3) == [(users[3].pk, 6), (users[4].pk, 5)]  # without the third, who has none left
     unread.flush()
-    assert unread.top(3) == [(new.pk, 9), (users[3].pk, 6), (users[4].pk, 5)]
+    right = [(new.pk, 9), (users[3].pk, 6), (users[4].pk, 5), (users[1].pk, 2), (users[0].pk, 1)]
+    assert unread.top(3) == right[:3]
+    assert unread.top(100) == async_to_sync(unread.atop)(100) == right
 
 
 def test_in_a_transaction_and_without_redis(users):
@@ -66,7 +61,7 @@ def test_sums():
 
 @pytest.mark.once
 def test_bad_arguments(alice):
-    for number in (0, True, 1.5, "3", None):
+    for number in (0, True, "3"):
         with pytest.raises(ValueError, match="Pass the number of owners, not"):
             unread.top(number)
     with pytest.raises(ValueError, match="Owners of counter 'unread' have one column"):
