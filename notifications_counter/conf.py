@@ -81,7 +81,6 @@ class Options:
 
     CACHE_ALIAS = Entry("default", _name, "the name of a cache in CACHES")
     KEY_PREFIX = Entry("nc", _name, "a non-empty string without braces")
-    SHARDS = Entry(1, _positive, "a positive integer")
     TOTAL_TTL = Entry(86400, _positive, "a positive integer, in seconds")
     HEAL_AFTER = Entry[float](60, _seconds, "a non-negative number of seconds")
     MAX_TRANSACTION_AGE = Entry[float](3600, partial(_seconds, least=60), "a number of seconds, at least 60")

@@ -22,8 +22,8 @@ from .declaration.primary_keys import Key, many
 from .exceptions import ConfigurationError
 from .reader import Reader
 from .upkeep.flush import CHUNK, Flusher
+from .upkeep.generations import UpkeepStatus, refuse_in_transaction, state_row, upkeep_status
 from .upkeep.heal import Healer, invalidate
-from .upkeep.shards import ShardStatus, refuse_in_transaction, shard_rows, shard_statuses
 from .upkeep.walk import Difference, Result, note_mismatches, recount
 
 
@@ -109,7 +109,7 @@ class Counter(Declaration):
         if chunk_size is not None and chunk_size < 1:
             raise ValueError(f"chunk_size must be at least 1, not {chunk_size!r}.")
         refuse_in_transaction(self.db)
-        if not shard_rows(self).exclude(mark="").exists():  # as in each test whose database starts empty
+        if not state_row(self).exclude(mark="").exists():  # as in each test whose database starts empty
             self.heal(stopped=stopped)
         mismatches: list[Difference] = []
         result = Flusher(self, chunk_size or CHUNK, mismatches.append, progress, stopped).flush()
@@ -160,9 +160,9 @@ class Counter(Declaration):
         """
         invalidate(self)
 
-    def status(self) -> list[ShardStatus]:
-        """Return the state of each shard."""
-        return shard_statuses(self)
+    def status(self) -> UpkeepStatus:
+        """Return the state of the counter."""
+        return upkeep_status(self)
 
 
 def _require_free(name: str, objects: Iterable[object]) -> None:

@@ -13,8 +13,8 @@ from django.db import connections
 from django.db.models import Q, QuerySet
 from django.db.models.expressions import RawSQL
 
-from .buffer import Buffer, totals_of
-from .buffer.calls import ARGUMENTS, OWNERS_PER_CALL
+from .buffer import Buffer
+from .buffer.calls import OWNERS_PER_CALL
 from .chunks import chunked
 from .databases.routing import alias_for
 from .declaration import Declaration
@@ -46,7 +46,7 @@ class Reader:
         if ledger.needs_rows(counter, owner_key):
             return self.rows([key])[key]
         try:
-            buffer = counter.buffer_of(owner_key, connection)
+            buffer = counter.buffer_in(connection)
             total = buffer.total(owner_key)
             if total is None:
                 return self._miss(connection, buffer, [key])[key]
@@ -59,30 +59,21 @@ class Reader:
         counter, connection = self.counter, connections[self.counter.db]
         by_rows = list(Ledger.on(connection).keys_to_count(counter, keys))
         rest = list(dict.fromkeys(keys).keys() - by_rows) if by_rows else keys
-        shares: list[tuple[Buffer, Sequence[Key]]] = []
         try:
-            for buffer, of_shard in counter.by_shard(rest):
-                if buffer.is_silent:
-                    by_rows += of_shard
-                    continue
-                shares += ((buffer, some) for some in chunked(of_shard, ARGUMENTS - 1))
-        except BufferUnavailable:  # nobody knows which keys are those of this database
-            by_rows += rest
-        result: dict[Key, Any] = dict.fromkeys(keys) if by_rows or len(shares) > 1 else {}  # in their order
-        for (buffer, asked), totals in zip(shares, totals_of(shares), strict=True):
-            if totals is None:
-                by_rows += asked
-                continue
-            result.update(zip(asked, totals, strict=True))
-            found = set(totals)
-            if None in found or min(found) < counter.least:  # type: ignore[type-var, operator]
-                wrong = [key for key in asked if result[key] is not None and result[key] < counter.least]
-                result |= self._negative(wrong)
-                for some in chunked([key for key in asked if result[key] is None], OWNERS_PER_CALL):
-                    try:
-                        result |= self._miss(connection, buffer, some)
-                    except BufferUnavailable:
-                        by_rows += some
+            buffer = counter.buffer_in(connection)
+            totals = buffer.totals(rest) if rest else []
+        except BufferUnavailable:
+            return self.rows(keys)
+        result: dict[Key, Any] = dict.fromkeys(keys) if by_rows else {}  # in their order
+        result.update(zip(rest, totals, strict=True))
+        found = set(totals)
+        if None in found or (found and min(found) < counter.least):  # type: ignore[type-var, operator]
+            result |= self._negative([key for key in rest if result[key] is not None and result[key] < counter.least])
+            for some in chunked([key for key in rest if result[key] is None], OWNERS_PER_CALL):
+                try:
+                    result |= self._miss(connection, buffer, some)
+                except BufferUnavailable:
+                    by_rows += some
         return result | self.rows(by_rows) if by_rows else result
 
     def breakdowns(self, firsts: Sequence[First]) -> dict[First, Breakdown]:

@@ -22,7 +22,6 @@ from django.utils import timezone
 from django_redis import get_redis_connection
 
 from notifications_counter.buffer import Buffer
-from notifications_counter.buffer.buffer import check_used
 from notifications_counter.buffer.calls import Call
 from notifications_counter.buffer.client import Client, read_all_owed
 from notifications_counter.buffer.types import Delta
@@ -55,9 +54,8 @@ def wait_until(condition: Callable[[], Any]) -> Any:
 
 
 def buffer(counter: Counter = unread) -> Buffer:
-    """The buffer of a counter with one shard."""
-    (only,) = counter.buffers
-    return only
+    """The buffer of a counter."""
+    return counter.buffer
 
 
 def be_a_new_process() -> None:
@@ -68,12 +66,12 @@ def be_a_new_process() -> None:
 
 def announce(buffer: Buffer, intent: str, owners: Sequence[str]) -> None:
     """Announce an intent, as a transaction does before it commits."""
-    check_used(buffer.client.ask(buffer.announcement(intent, owners)))
+    assert buffer.client.ask(buffer.announcement(intent, owners)) == 1
 
 
 def confirm(buffer: Buffer, intent: str, deltas: Mapping[str, Delta]) -> None:
     """Confirm an intent, as a transaction does after it has committed."""
-    check_used(buffer.client.ask(buffer.confirmation(intent, list(deltas), list(deltas.values()))))
+    buffer.client.ask(buffer.confirmation(intent, list(deltas), list(deltas.values())))
 
 
 def generation(buffer: Buffer) -> str:
@@ -83,8 +81,8 @@ def generation(buffer: Buffer) -> str:
 
 def doubted(counter: Counter = unread) -> list[str]:
     """Owner keys of users who are in doubt since the last flush."""
-    redis, pending = get_redis_connection("default"), [buffer.keys.pending for buffer in counter.buffers]
-    return [owner_key.decode() for key in pending for owner_key in redis.zrangebyscore(key, "+inf", "+inf")]
+    found = get_redis_connection("default").zrangebyscore(counter.buffer.keys.pending, "+inf", "+inf")
+    return [owner_key.decode() for owner_key in found]
 
 
 def status_of(counter: Counter = unread, **options: Any) -> Status:
@@ -94,7 +92,7 @@ def status_of(counter: Counter = unread, **options: Any) -> Status:
 
 def is_walking(counter: Counter = unread) -> bool:
     """Whether some pages of a walk that began with a generation are not done."""
-    return WalkState.of(counter.status()[0].row.walk).speed == FULL_SPEED
+    return WalkState.of(counter.status().row.walk).speed == FULL_SPEED
 
 
 def make_counter(*args: Any, **kwargs: Any) -> Counter:
@@ -167,7 +165,7 @@ def begin_now() -> None:
 def assert_exact(*users: Any, counter: Counter = unread, in_doubt: int | None = 0) -> None:
     """Reads give COUNT(*), so do the stored totals once healed and flushed; this many users were in doubt, if known."""
     read_all_owed()  # on a busy machine, what other threads have sent may arrive after what this one sends
-    assert sum(shard.status.intents for shard in counter.status()) == 0
+    assert counter.status().status.intents == 0
     assert in_doubt is None or len(doubted(counter)) == in_doubt
     assert_reads(*users, counter=counter)
     assert counter.recount(users, dry_run=True).wrong == 0
@@ -182,9 +180,8 @@ def assert_heals(*users: Any, counter: Counter = unread) -> None:
     right = {counter.key(user): rows(user, counter) for user in users}
     assert {key: stored(key, counter) for key in right} == right
     assert_reads(*users, counter=counter)
-    for shard in counter.status():
-        status = shard.status
-        assert (status.pending, status.flushing, status.aside) == (0, 0, 0)
+    status = counter.status().status
+    assert (status.pending, status.flushing, status.aside) == (0, 0, 0)
 
 
 @contextmanager

@@ -68,8 +68,8 @@ POOL_DB_1 = {"CONNECTION_POOL_KWARGS": {"db": 1}}
     ("id", "changed", "names"),
     [
         ("E001", {"NOTIFICATIONS_COUNTER": []}, "NOTIFICATIONS_COUNTER []"),
-        ("E001", entry(SHARD=1), "'SHARD' 'SHARDS'"),
-        ("E001", entry(SHARDS="5"), "'SHARDS' '5'"),
+        ("E001", entry(TOTAL_TTLS=1), "'TOTAL_TTLS' 'TOTAL_TTL'"),
+        ("E001", entry(TOTAL_TTL="5"), "'TOTAL_TTL' '5'"),
         ("E001", entry(MAX_TRANSACTION_AGE=0), "'MAX_TRANSACTION_AGE' 60"),
         ("E001", entry(HEAL_AFTER=math.inf), "'HEAL_AFTER' inf"),
         ("E001", entry(KEY_PREFIX="{x}"), "'KEY_PREFIX' '{x}'"),

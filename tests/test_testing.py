@@ -21,8 +21,8 @@ from tests.support import assert_exact, notify, redis_out_of_reach
 @pytest.mark.django_db(transaction=True)
 def test_keys_of_its_own(alice, redis_client):
     outside = options.KEY_PREFIX
-    for entry in ({"SHARD": 10}, {"SHARDS": 0}):
-        with pytest.raises(ValueError, match="SHARD"):
+    for entry in ({"HEAL": 10}, {"HEAL_AFTER": -1}):
+        with pytest.raises(ValueError, match="HEAL"):
             isolated_counters(**entry)
     with isolated_counters(TOTAL_TTL=7) as prefix:
         assert prefix == options.KEY_PREFIX != outside

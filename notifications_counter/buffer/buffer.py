@@ -1,4 +1,4 @@
-"""The buffer of a shard in Redis: a typed method for each script. Every method raises BufferUnavailable if Redis is
+"""The buffer of a counter in Redis: a typed method for each script. Every method raises BufferUnavailable if Redis is
 unavailable."""
 
 from __future__ import annotations
@@ -6,13 +6,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ..chunks import chunked
 from ..conf import options
 from ..exceptions import BufferUnavailable
-from .calls import OWNERS_PER_CALL, Argument, Call, owners_as_json, script
+from .calls import ARGUMENTS, OWNERS_PER_CALL, Argument, Call, owners_as_json, script
 from .client import Client
 from .keys import Keys
 from .types import (
@@ -42,7 +41,7 @@ COUNTING_IS_OFF = 2
 """The reply of Redis to who announces something meanwhile."""
 
 silent_until: dict[str, float] = {}
-"""Until when, by the monotonic clock, this process takes counting for off, by the beginning of a shard's keys."""
+"""Until when, by the monotonic clock, this process takes counting for off, by the beginning of a counter's keys."""
 
 IDENTITY = ("run_id", "master_replid")
 """Fields of INFO that name a process and a history of writes. A failover and back changes only the second."""
@@ -59,17 +58,15 @@ class Trusted(NamedTuple):
 
 
 class Buffer:
-    """One shard of one counter in Redis.
+    """One counter in Redis.
 
-    ``shard``        its number
     ``fingerprint``  of the counter's declaration
     ``is_known``     whether the database knows of a generation, so that Redis is not new
     """
 
-    def __init__(self, client: Client, keys: Keys, shard: int = 0, fingerprint: str = "", is_known: bool = False):
+    def __init__(self, client: Client, keys: Keys, fingerprint: str = "", is_known: bool = False):
         self.client = client
         self.keys = keys
-        self.shard = shard
         self.fingerprint = fingerprint
         self.is_known = is_known
         self.trusted = Trusted("", keys.total("0", ""))
@@ -100,6 +97,23 @@ class Buffer:
             if decode(total).endswith("!"):
                 raise BufferUnavailable("The owner is in flight. Reads count rows meanwhile.") from None
             return as_integers([total])[0]
+
+    def totals(self, owners: Sequence[object]) -> list[int | None]:
+        """Return the cached totals of owners, given by primary keys, in one round trip; None for each that is not
+        cached, or in flight. BufferUnavailable if no total can be trusted."""
+        if silent_until and self.is_silent:
+            raise BufferUnavailable("Counting is off.")
+        trusted = self.trusted
+        calls = [
+            Call(("MGET", self.keys.ready, *as_bytes(some, trusted.prefix))) for some in chunked(owners, ARGUMENTS - 1)
+        ]
+        found: list[int | None] = []
+        for ready, *values in self.client.ask_each(calls):
+            if ready != trusted.ready:
+                self.trust(ready)
+                return self.totals(owners)
+            found += as_integers(values)
+        return found
 
     def trust(self, ready: str | bytes | None) -> None:
         """Read totals under this value of ``ready`` from now on. BufferUnavailable if it is missing, or belongs to
@@ -139,26 +153,25 @@ class Buffer:
     # ----------------------------------------------------------------- writes
     def announcement(self, intent: str, owners: Sequence[str]) -> Call:
         """Return the call that announces an intent to change these owners' counts; everyone's if there are none. It is
-        for before the database commits. The reply is 0 if no flusher uses these keys."""
+        for before the database commits. The reply is 0 if Redis is new or was emptied."""
         return self.script_call("announce", intent, owners_as_json(owners), "1" if self.is_known else "")
 
     def confirmation(self, intent: str, owners: Sequence[str], deltas: Sequence[Delta]) -> Call:
-        """Return the call that removes an intent and adds the deltas of its owners. The reply is 0 if these keys were
-        retired."""
+        """Return the call that removes an intent and adds the deltas of its owners."""
         exact = ["null" if delta is None or abs(delta) >= EXACT else str(delta) for delta in deltas]
         return self.script_call("confirm", self.fingerprint, intent, owners_as_json(owners), f"[{','.join(exact)}]")
 
     def doubt(self, owners: Sequence[str]) -> None:
         """Put owners in doubt, so that readers count their rows."""
         for some in chunked(owners, OWNERS_PER_CALL):
-            check_used(self.run("doubt", *some))
+            self.run("doubt", *some)
 
     def forget(self) -> None:
         """Put everyone in doubt, until a generation begins."""
-        check_used(self.run("doubt"))
+        self.run("doubt")
 
     def reset(self) -> None:
-        """Put everyone in doubt until a generation begins, and take announcements, also on keys that were retired."""
+        """Put everyone in doubt until a generation begins, and take announcements."""
         self.client.call("DEL", self.keys.ready)
         self.client.call("HSET", self.keys.state, "finished", "")
 
@@ -215,11 +228,11 @@ class Buffer:
 
     # ------------------------------------------------------------------- heal
     def status(self) -> BufferStatus:
-        """Return the state of the shard at one moment."""
+        """Return the state of the counter at one moment."""
         return BufferStatus.of(self.run("status"))
 
     def server(self) -> str:
-        """Return the name of the server that holds the shard. It changes with each restart and failover, even after a
+        """Return the name of the server that holds the counter. It changes with each restart and failover, even after a
         failover and back. NAMELESS if the server does not report it.
 
         Scripts do not ask for it, because not every server lets them call INFO.
@@ -231,14 +244,6 @@ class Buffer:
         """Begin a generation. Returns False if counting is off. Ask for ``server`` before this call: if another one
         takes over in between, its name will differ."""
         return bool(self.run("begin_generation", generation, self.fingerprint, server))
-
-    def retire(self) -> None:
-        """Put these keys out of use for good, after a change of SHARDS. What waits there is dropped: everyone is
-        compared in the new shards. Processes that still use the old ones count rows, and leave RecountRequests."""
-        keys = self.keys
-        # rule: unknown_redis
-        self.client.call("SET", keys.ready, "retired")
-        self.client.call("UNLINK", keys.pending, keys.flushing, keys.state, keys.intents, keys.in_flight, keys.aside)
 
     def intents(self) -> Iterator[AnnouncedIntent]:
         """Yield every intent that is announced and not confirmed."""
@@ -274,35 +279,3 @@ class Buffer:
     def note_walked(self, position: str) -> None:
         """Remember how far a walk on demand has come. Empty: it is complete."""
         self.client.call("SET", self.keys.walked, position, "EX", HOUR)
-
-
-def totals_of(shares: Sequence[tuple[Buffer, Sequence[object]]]) -> list[list[int | None] | None]:
-    """Return the cached totals of owners in each shard, given by primary keys, in one round trip; None for each that is
-    not cached, and for a shard that raises BufferUnavailable."""
-    if not shares:
-        return []
-    before = [buffer.trusted for buffer, _ in shares]
-    calls = [
-        Call(("MGET", buffer.keys.ready, *as_bytes(owners, trusted.prefix)))
-        for (buffer, owners), trusted in zip(shares, before, strict=True)
-    ]
-    found: list[list[int | None] | None] = []
-    outcomes = shares[0][0].client.ask_all(calls)
-    for share, trusted, outcome in zip(shares, before, outcomes, strict=True):
-        totals: list[int | None] | None = None
-        if not isinstance(outcome, BufferUnavailable):
-            ready, *values = outcome
-            if ready == trusted.ready:
-                totals = as_integers(values)
-            else:
-                with suppress(BufferUnavailable):
-                    share[0].trust(ready)
-                    (totals,) = totals_of([share])
-        found.append(totals)
-    return found
-
-
-def check_used(reply: object) -> None:
-    """Raise BufferUnavailable if no flusher uses the keys of a script."""
-    if reply == 0:
-        raise BufferUnavailable("Redis is new or was emptied, or SHARDS has changed. Reads count rows until a flush.")

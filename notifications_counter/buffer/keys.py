@@ -1,14 +1,11 @@
-"""The keys of a shard in Redis. Scripts build the keys of cached totals: see ``shared.lua``."""
+"""The keys of a counter in Redis. Scripts build the keys of cached totals: see ``shared.lua``."""
 
 from __future__ import annotations
 
 
 class Keys:
-    """The keys of one shard of one counter in one database.
-
-    All share the hash tag in ``base``, so a shard lives on one node of a cluster. If there are several shards, the tag
-    includes their number, so that after a change of SHARDS no key of the old partition is read. ``live`` is a channel.
-    """
+    """The keys of one counter in one database. All share the hash tag in ``base``, so they are on one node of a
+    cluster. ``live`` is a channel."""
 
     base: str
     pending: str
@@ -22,8 +19,8 @@ class Keys:
     listeners: str
     live: str
 
-    def __init__(self, prefix: str, counter: str, shard: int, shards: int, database: str):
-        self.base = f"{{{prefix}:{counter}:{shard}{f'of{shards}' if shards > 1 else ''}}}:{database}"
+    def __init__(self, prefix: str, counter: str, database: str):
+        self.base = f"{{{prefix}:{counter}}}:{database}"
         for name in NAMES:
             setattr(self, name, f"{self.base}:{name}")
 

@@ -1,4 +1,4 @@
-"""Arguments and replies of a shard's scripts, as Python types."""
+"""Arguments and replies of a counter's scripts, as Python types."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class Peek(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BufferStatus:
-    """The state of a shard, as ``status.lua`` returns it. Times are seconds of the Redis clock.
+    """The state of a counter in Redis, as ``status.lua`` returns it. Times are seconds of the Redis clock.
 
     ``ready`` is what readers may use, and ``server`` the name of the server when the generation began. ``batch`` is the
     batch under way, and ``finished`` the mark of the last one that was dropped, or of the generation.
     ``is_whole`` and ``has_cut``: whether `pending` and `flushing` have their sentinel. ``cut_at`` is when nothing was
     pending for the last time. The flusher last ``ran_at`` this time of its own clock, and ``failure`` says why it
-    failed, if it did; both in the first shard.
+    failed, if it did.
     """
 
     ready: str = ""

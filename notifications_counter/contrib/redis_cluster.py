@@ -22,7 +22,7 @@ class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc]
                 },
             }
         }
-        NOTIFICATIONS_COUNTER = {"CACHE_ALIAS": "counters", "SHARDS": 6}
+        NOTIFICATIONS_COUNTER = {"CACHE_ALIAS": "counters"}
 
     ``LOCATION`` is any node, or better a host name that always leads to one that is up. The app learns of the others
     from it. Each process has one client for each location, with a pool of connections to each node.

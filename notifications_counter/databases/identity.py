@@ -63,7 +63,7 @@ class Database:
         self.lasting_id = digest(uid, *where)
         self.in_memory = in_memory
         self.counters: set[str] = set()
-        self.buffers: dict[object, list[Buffer]] = {}
+        self.buffers: dict[object, Buffer] = {}
         self.in_force: dict[str, str] = {}
 
 
@@ -102,8 +102,8 @@ def look_up(connection: BaseDatabaseWrapper) -> Database:
                     _rows(connection).filter(uid=found.uid).update(uid=_new_uid(found.ending))
                 found = None if inside else _read(connection)
             if found:
-                shards = _rows(connection, "CounterShard").exclude(mark="")
-                found.counters = set(shards.values_list("counter", flat=True))
+                begun = _rows(connection, "CounterState").exclude(mark="")
+                found.counters = set(begun.values_list("counter", flat=True))
     except DatabaseError as error:
         raise BufferUnavailable(
             f"The id of database {connection.alias!r} cannot be read: {error}. If its table is missing, run `manage.py "

@@ -21,9 +21,8 @@ from django.db.models import Field, GeneratedField, Model, Q
 from ..buffer import Buffer
 from ..buffer.client import client_of
 from ..buffer.keys import Keys
-from ..buffer.types import as_bytes
 from ..conf import options
-from ..databases.identity import Database, digest, identify
+from ..databases.identity import digest, identify
 from ..databases.routing import alias_for
 from ..exceptions import BufferUnavailable, ConfigurationError
 from ..internals import BaseDatabaseWrapper
@@ -31,8 +30,6 @@ from ..models.fields import field_of, target_of
 from .condition import Condition
 from .fingerprint import as_code, kind_of, values_of_column
 from .owners import Owners
-from .primary_keys import Key
-from .sharding import Shares, shards_of, split
 
 _declarations: dict[str, Declaration] = {}
 _switched_off: dict[str, Declaration] = {}
@@ -209,61 +206,33 @@ class Declaration(Owners):
             return True
         return set(map(_identity, self.columns)) <= set(map(_identity, model._meta.concrete_fields))
 
-    # ----------------------------------------------------------------- shards
+    # ----------------------------------------------------------------- buffer
     @property
     def db(self) -> str:
         """The alias of the database in which this thread or task uses this counter."""
         return alias_for(self.source)
 
     @property
-    def buffers(self) -> list[Buffer]:
-        """The buffers of all shards in this thread's database. BufferUnavailable if it has no id yet."""
-        return self.buffers_in(connections[self.db])
+    def buffer(self) -> Buffer:
+        """The buffer in this thread's database. BufferUnavailable if it has no id yet."""
+        return self.buffer_in(connections[self.db])
 
-    def buffers_in(self, connection: BaseDatabaseWrapper) -> list[Buffer]:
-        """Return the buffers of all shards in the database of a connection."""
+    def buffer_in(self, connection: BaseDatabaseWrapper) -> Buffer:
+        """Return the buffer in the database of a connection."""
         database = identify(connection)
         try:
             return database.buffers[self]
         except KeyError:
-            shards = options.SHARDS
-            buffers = [self.make_buffer(database, shard, shards) for shard in range(shards)]
-            return database.buffers.setdefault(self, buffers)
+            keys = Keys(options.KEY_PREFIX, self.name, database.id)
+            is_known = self.name in database.counters
+            buffer = Buffer(client_of(options.CACHE_ALIAS), keys, self.fingerprint, is_known)
+            return database.buffers.setdefault(self, buffer)
 
     def is_silent(self, connection: BaseDatabaseWrapper) -> bool:
         """Return whether this process takes counting for off, so that it tells nobody of writes."""
         with suppress(BufferUnavailable):
-            return all(buffer.is_silent for buffer in self.buffers_in(connection))
+            return self.buffer_in(connection).is_silent
         return False
-
-    def make_buffer(self, database: Database, shard: int, shards: int) -> Buffer:
-        """Return the buffer of one of so many ``shards``."""
-        keys = Keys(options.KEY_PREFIX, self.name, shard, shards, database.id)
-        client = client_of(options.CACHE_ALIAS)
-        return Buffer(client, keys, shard, self.fingerprint_with(shards), self.name in database.counters)
-
-    def fingerprint_with(self, shards: int) -> str:
-        """Return the fingerprint of the declaration with this number of shards."""
-        return f"{self.fingerprint}/{shards}"
-
-    def buffer_of(self, owner_key: str, connection: BaseDatabaseWrapper | None = None) -> Buffer:
-        """Return the buffer of an owner's shard."""
-        connection = connection or connections[self.db]
-        buffers = identify(connection).buffers.get(self) or self.buffers_in(connection)
-        if len(buffers) == 1:
-            return buffers[0]
-        (shard,) = shards_of(as_bytes([owner_key]), len(buffers))
-        return buffers[shard]
-
-    def by_shard(self, owner_keys: Sequence[Key], connection: BaseDatabaseWrapper | None = None) -> Shares:
-        """Return owner keys, or primary keys, grouped by shard."""
-        if not owner_keys:
-            return []
-        connection = connection or connections[self.db]
-        buffers = identify(connection).buffers.get(self) or self.buffers_in(connection)
-        if len(buffers) == 1:
-            return [(buffers[0], owner_keys)]
-        return split(buffers, owner_keys)
 
 
 def _identity(field: Field) -> tuple[str, str, str | None, str]:

@@ -46,7 +46,7 @@ MAX_STREAMS = 20
 
 
 class Channel(NamedTuple):
-    """The counter and the shard behind a channel."""
+    """The counter behind a channel."""
 
     local: LocalCounter[Counter]
     buffer: Buffer
@@ -209,12 +209,12 @@ class Feeds:
         for local in needed - {channel.local for channel in channels.values()}:
             try:
                 with at(local.place):
-                    new = {buffer.keys.live: Channel(local, buffer) for buffer in local.counter.buffers}
+                    buffer = local.counter.buffer
             except BufferUnavailable:  # its database has no id yet
                 self._has_changed = True
                 continue
-            pubsub.subscribe(*new)
-            channels.update(new)
+            pubsub.subscribe(buffer.keys.live)
+            channels[buffer.keys.live] = Channel(local, buffer)
         for name in [name for name, channel in channels.items() if channel.local not in needed]:
             pubsub.unsubscribe(name)
             del channels[name]

@@ -62,23 +62,20 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="CounterShard",
+            name="CounterState",
             fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("counter", ExactCharField(max_length=100, verbose_name="counter")),
-                ("shard", models.PositiveIntegerField(verbose_name="shard")),
-                ("shards", models.PositiveIntegerField(verbose_name="number of shards")),
+                (
+                    "counter",
+                    ExactCharField(max_length=100, primary_key=True, serialize=False, verbose_name="counter"),
+                ),
                 ("mark", models.CharField(blank=True, max_length=100, verbose_name="mark")),
                 ("walk", models.TextField(blank=True, verbose_name="walk")),
                 ("fingerprint", models.CharField(blank=True, max_length=32, verbose_name="declaration")),
                 ("declared_at", models.DateTimeField(default=timezone.now, verbose_name="in force since")),
             ],
             options={
-                "verbose_name": "shard",
-                "verbose_name_plural": "shards",
-                "constraints": [
-                    models.UniqueConstraint(fields=("counter", "shard", "shards"), name="nc_one_row_a_shard")
-                ],
+                "verbose_name": "state of a counter",
+                "verbose_name_plural": "states of counters",
             },
         ),
         migrations.CreateModel(
@@ -96,7 +93,7 @@ class Migration(migrations.Migration):
                 "indexes": [],
                 "constraints": [],
             },
-            bases=("notifications_counter.countershard",),
+            bases=("notifications_counter.counterstate",),
         ),
         migrations.CreateModel(
             name="Notification",

@@ -1,6 +1,6 @@
 """The models. A site uses Notification and UserNotificationsCount, and subclasses BaseCount for counters of its own."""
 
-from .bookkeeping import CounterShard as CounterShard
+from .bookkeeping import CounterState as CounterState
 from .bookkeeping import Dashboard as Dashboard
 from .bookkeeping import DatabaseId as DatabaseId
 from .bookkeeping import RecountRequest as RecountRequest

@@ -22,29 +22,26 @@ class DatabaseId(models.Model):
         return self.uid
 
 
-class CounterShard(models.Model):
-    """One shard of a counter: the mark of the last chunk that a flush has written, at first the generation that has
-    begun, and empty before; for the first shard, how far a walk has come; and the fingerprint of the declaration in
+class CounterState(models.Model):
+    """What the database remembers of a counter: the mark of the last chunk that a flush has written, at first the
+    generation that has begun, and empty before; how far a walk has come; and the fingerprint of the declaration in
     force, and since when."""
 
-    counter = ExactCharField(_("counter"), max_length=100)
-    shard = models.PositiveIntegerField(_("shard"))
-    shards = models.PositiveIntegerField(_("number of shards"))
+    counter = ExactCharField(_("counter"), max_length=100, primary_key=True)
     mark = models.CharField(_("mark"), max_length=100, blank=True)
     walk = models.TextField(_("walk"), blank=True)
     fingerprint = models.CharField(_("declaration"), max_length=32, blank=True)
     declared_at = models.DateTimeField(_("in force since"), default=timezone.now)
 
     class Meta:
-        verbose_name = _("shard")
-        verbose_name_plural = _("shards")
-        constraints = [models.UniqueConstraint(fields=["counter", "shard", "shards"], name="nc_one_row_a_shard")]
+        verbose_name = _("state of a counter")
+        verbose_name_plural = _("states of counters")
 
     def __str__(self) -> str:
-        return f"{self.counter} {self.shard}/{self.shards}"
+        return self.counter
 
 
-class Dashboard(CounterShard):
+class Dashboard(CounterState):
     """Represents the dashboard in the admin: its entry in the menu, and the permissions to view and use it."""
 
     class Meta:

@@ -39,7 +39,7 @@ MOST_REQUESTS = 10_000
 """The most requests to count. After an outage there may be many more, and monitoring should not wait for them."""
 
 MOST_INTENTS = 100
-"""The most intents of a shard to look at, because each may have a thousand owners."""
+"""The most intents of a counter to look at, because each may have a thousand owners."""
 
 DAY = 86400
 """Seconds during which a wrong count that the flusher has found is worth a warning."""
@@ -91,7 +91,7 @@ class CounterStatus:
                         MOST_REQUESTS oldest
     ``age``             age of the oldest change or request; 0 if nothing waits
     ``in_flight``       intents that are announced and not confirmed; a transaction may have several
-    ``overdue``         how many of them are older than HEAL_AFTER, of at most 100 in each shard
+    ``overdue``         how many of them are older than HEAL_AFTER, of at most 100
     ``recovery``        how far a recovery has come
     ``off_since``       when counting was switched off, in seconds since 1970
     ``walked_to``       the owner up to whom they have been compared, while it is running
@@ -139,8 +139,8 @@ class CounterStatus:
             ),
             Recovery.DUE: _(
                 "Redis is new, or has lost data. Until flush_counters runs, reads count rows, and if Redis came back "
-                "with older data, counts can be wrong. Is flush_counters running, with the same CACHES, CACHE_ALIAS, "
-                "KEY_PREFIX and SHARDS?"
+                "with older data, counts can be wrong. Is flush_counters running, with the same CACHES, CACHE_ALIAS "
+                "and KEY_PREFIX?"
             ),
         }
         if self.recovery in why_rows_are_counted:
@@ -222,7 +222,7 @@ def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: f
     those that ``local`` names. A change that has waited for ``max_age`` seconds is a problem. Does not raise if Redis
     or a database is unreachable.
 
-    Each counter costs three round trips for each shard, and two queries. All together cost one more round trip. If
+    Each counter costs three round trips and two queries. All together cost one more round trip. If
     there are several databases or schemas, each costs a query.
     """
     counters: dict[str, CounterStatus] = {}
@@ -263,41 +263,39 @@ def read_trouble() -> Trouble | None:
 def read_counter(counter: Counter, name: str = "") -> CounterStatus:
     """Return the state of one counter. BufferUnavailable, or a database error, if Redis or the database is out of
     reach."""
-    shards = counter.status()
-    states = [shard.status for shard in shards]
-    overdue = 0
-    for buffer, state in zip(counter.buffers, states, strict=True):
-        ages = (state.now - intent.began for intent in islice(buffer.intents(), MOST_INTENTS))
-        overdue += sum(age >= options.HEAL_AFTER or age < 0 for age in ages)  # below 0: the clock was set back
+    upkeep = counter.status()
+    status, row = upkeep.status, upkeep.row
+    ages = (status.now - intent.began for intent in islice(counter.buffer.intents(), MOST_INTENTS))
+    overdue = sum(age >= options.HEAL_AFTER or age < 0 for age in ages)  # below 0: the clock was set back
     model = apps.get_model("notifications_counter", "RecountRequest")
     waiting: QuerySet = QuerySet(model, using=counter.db).filter(counter=counter.name)
     requests = waiting.order_by("pk")[:MOST_REQUESTS].aggregate(number=Count("pk"), since=Min("created_at"))
     requests_age = (timezone.now() - requests["since"]).total_seconds() if requests["number"] else 0
-    walk = WalkState.of(shards[0].row.walk if shards[0].row else "")
-    recovery, off = Recovery.NONE, off_since(shard.row for shard in shards)
+    walk = WalkState.of(row.walk if row else "")
+    recovery, off = Recovery.NONE, off_since(row)
     if off:
         recovery = Recovery.OFF
-    elif not all(shard.row and shard.row.mark for shard in shards):
+    elif not (row and row.mark):
         recovery = Recovery.WAITING
-    elif not all(shard.is_ready for shard in shards):
+    elif not upkeep.is_ready:
         recovery = Recovery.DUE
     elif walk.speed == FULL_SPEED:
         recovery = Recovery.RUNNING
-    now, ran_at = time.time(), states[0].ran_at
+    now, ran_at = time.time(), status.ran_at
     return CounterStatus(
         name or counter.name,
         counter.name,
         *here(counter.source),
-        waiting=sum(state.pending + state.flushing for state in states) + requests["number"],
-        age=max(requests_age, *(state.age for state in states)),
-        in_flight=sum(state.intents for state in states),
+        waiting=status.pending + status.flushing + requests["number"],
+        age=max(requests_age, status.age),
+        in_flight=status.intents,
         overdue=overdue,
         recovery=recovery,
         off_since=off.timestamp() if off else None,
         walked_to=walk.end or "" if recovery == Recovery.RUNNING else "",
-        set_aside=sum(state.aside for state in states),
+        set_aside=status.aside,
         mismatched=walk.wrong,
         mismatch_age=max(0, now - walk.wrong_at) if walk.wrong else None,
         last_run=max(0, now - ran_at) if ran_at else None,
-        failure=states[0].failure,
+        failure=status.failure,
     )

@@ -1,8 +1,8 @@
 """Stores in the database the counts of those who are pending: cut, fetch, count, store, drop.
 
 A count is the cached total as it was at the cut, or else the number of rows. Writing it twice is harmless, so a flush
-can be killed at any step, and repeated. The *mark* in the shard's row moves with each chunk and each generation, in the
-same transaction, and only from what the flusher has seen: so a flusher that was stalled writes nothing old.
+can be killed at any step, and repeated. The *mark* in the counter's row moves with each chunk and each generation, in
+the same transaction, and only from what the flusher has seen: so a flusher that was stalled writes nothing old.
 """
 
 from __future__ import annotations
@@ -24,21 +24,19 @@ from django.db import (
     transaction,
 )
 
-from ..buffer import Buffer
 from ..buffer.types import LIMIT, Fetched
 from ..chunks import chunked
-from ..conf import options
 from ..declaration import Declaration
 from ..declaration.primary_keys import Key
-from ..models import CounterShard
+from ..models import CounterState
 from ..places import EXPECTED, OUTAGES
 from ..reader import Reader
 from ..sql import dialect
 from ..sql.everyone import PAGE
 from ..sql.target import Chunk, Target
 from ..writes.door import maintained
+from .generations import state_row
 from .history import log_event
-from .shards import shard_row, shard_rows
 from .state import FULL_SPEED, WalkState
 from .walk import Difference, Result, set_aside, unexplained
 
@@ -76,25 +74,24 @@ def heal_and_flush(counter: Declaration, heal: Callable[[], Result], flush: Call
 def _note_run(counter: Declaration, failure: str = "") -> None:
     """Note a run for monitoring, which sees itself if Redis or the database is out of reach."""
     with suppress(*EXPECTED):
-        counter.buffers[0].note_run(failure)
+        counter.buffer.note_run(failure)
 
 
 @dataclass
 class Part:
     """A part of a batch, on its way to the database.
 
-    ``buffer``, ``row``  of its shard
-    ``had_aside``        whether owners of the shard have been set aside before
-    ``counts``           what is to be stored, then what is stored, by owner
-    ``deltas``           what is added to stored totals by that, if nothing wrote behind the ORM's back; without owners
-                         for whom Redis cannot tell
-    ``uncached``         owners whose rows are counted, because Redis has no total
-    ``aside``            why the others are not stored, by owner key
-    ``before``           the totals that were stored before
+    ``row``        of the counter
+    ``had_aside``  whether owners have been set aside before
+    ``counts``     what is to be stored, then what is stored, by owner
+    ``deltas``     what is added to stored totals by that, if nothing wrote behind the ORM's back; without owners for
+                   whom Redis cannot tell
+    ``uncached``   owners whose rows are counted, because Redis has no total
+    ``aside``      why the others are not stored, by owner key
+    ``before``     the totals that were stored before
     """
 
-    buffer: Buffer
-    row: CounterShard
+    row: CounterState
     had_aside: bool
     counts: dict[Key, int] = field(default_factory=dict)
     deltas: dict[Key, int] = field(default_factory=dict)
@@ -125,33 +122,29 @@ class Flusher:
         self.store = dialect(connections[counter.db].vendor).store
 
     def flush(self) -> Result:
-        """Flush every shard, outside of transactions. BufferUnavailable if Redis is unreachable; what was written stays
-        written."""
+        """Flush, outside of transactions. BufferUnavailable if Redis is unreachable; what was written stays written."""
         started = time.monotonic()
-        rows = {row.shard: row for row in shard_rows(self.counter).filter(shards=options.SHARDS)}
-        # During a walk at full speed, stored totals are not what they were when Redis was lost.
-        can_tell = 0 in rows and WalkState.of(rows[0].walk).speed != FULL_SPEED
-        for buffer in self.counter.buffers:
-            row = rows.get(buffer.shard)
-            # rule: declared_flush
-            if row is not None and row.mark and row.fingerprint == buffer.fingerprint:
-                # First, a batch that another flusher has left.
-                while not self.stopped() and self._flush_batch(buffer, row, can_tell):
-                    pass
+        row = state_row(self.counter).first()
+        # rule: declared_flush
+        if row is not None and row.mark and row.fingerprint == self.counter.fingerprint:
+            # During a walk at full speed, stored totals are not what they were when Redis was lost.
+            can_tell = WalkState.of(row.walk).speed != FULL_SPEED
+            while not self.stopped() and self._flush_batch(row, can_tell):  # first, one that another flusher has left
+                pass
         if self.result.owners or self.result.aside:
             log_event("flush", self.counter, seconds=time.monotonic() - started, **asdict(self.result))
         return self.result
 
-    def _flush_batch(self, buffer: Buffer, row: CounterShard, can_tell: bool) -> bool:
+    def _flush_batch(self, row: CounterState, can_tell: bool) -> bool:
         """Write one batch, and report wrong counts if it ``can_tell`` them. Returns whether another one may wait."""
-        own = uuid4().hex
+        buffer, own = self.counter.buffer, uuid4().hex
         batch, size, number_aside = buffer.cut(row.mark, own)
         if not batch:
             return False
         done = int(row.mark.split(":")[1]) if row.mark.startswith(batch) else 0
         while done < size:
             end = min(done + self.chunk_size, size)
-            part = Part(buffer, row, bool(number_aside))
+            part = Part(row, bool(number_aside))
             self._decide(part, buffer.fetch(done, end - 1))
             if not self._store(part, sorted(part.counts), f"{batch}:{end}:{uuid4().hex[:12]}"):
                 return False
@@ -205,12 +198,9 @@ class Flusher:
     def _doubt_active(self, keys: Sequence[Key]) -> list[Key]:
         """Doubt owners who have changed since the cut, after their rows were counted: the count may include deltas of
         the next batch, so neither batch can tell whether it is right. Returns these owners."""
-        by_owner_key, active = {str(key): key for key in keys}, []
-        for buffer, owner_keys in self.counter.by_shard(list(by_owner_key)):
-            peeks = buffer.peek(owner_keys)
-            of_shard = [each for each in owner_keys if peeks[each].pending or peeks[each].is_in_flight]
-            buffer.doubt(of_shard)
-            active += [by_owner_key[each] for each in of_shard]
+        buffer, peeks = self.counter.buffer, self.counter.buffer.peek(list(map(str, keys)))
+        active = [key for key in keys if peeks[str(key)].pending or peeks[str(key)].is_in_flight]
+        buffer.doubt(list(map(str, active)))
         return active
 
     # ------------------------------------------------------------------- store
@@ -220,7 +210,7 @@ class Flusher:
         counter, row, counts = self.counter, part.row, part.counts
         try:
             with transaction.atomic(using=counter.db):
-                if not shard_row(counter, row.shard).filter(mark=row.mark).update(mark=mark):  # rule: mark
+                if not state_row(counter).filter(mark=row.mark).update(mark=mark):  # rule: mark
                     return False
                 before = self.target.stored(keys)
                 if stored := [key for key in keys if counts[key] or key in before]:
@@ -252,7 +242,7 @@ class Flusher:
         if part.aside:
             set_aside(self.counter, part.aside)
         if part.had_aside:
-            part.buffer.take_back([str(key) for key in part.counts])
+            self.counter.buffer.take_back([str(key) for key in part.counts])
         if can_tell:
             self._find_mismatches(part)
         long = [key for key, count in part.counts.items() if count >= LONG and key in part.uncached]

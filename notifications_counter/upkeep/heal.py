@@ -14,7 +14,7 @@ from ..exceptions import BufferUnavailable
 from ..models import RecountRequest
 from ..sql.everyone import PAGE
 from ..writes.transaction import doubt
-from .shards import begin_generation, lost, refuse_in_transaction, shard_row
+from .generations import begin_generation, lost, refuse_in_transaction, state_row
 from .switch import declare, put_in_force, switch_on
 from .walk import Difference, Result, Walker, note_mismatches
 
@@ -42,15 +42,14 @@ class Healer:
             return Result()
         walker = Walker(counter)
         is_done = self._doubt_requested()
-        for buffer in counter.buffers:
-            self._ground(buffer)
-            row, status = shard_row(counter, buffer.shard).first(), buffer.status()
-            if status.ready == OFF:  # Redis is as it was before somebody switched counting on
-                declare(counter, OFF)
-                switch_on(counter)
-                return Result()
-            if row is not None and lost(status, row, buffer.server()):
-                begin_generation(counter, buffer)
+        self._ground(buffer := counter.buffer)
+        row, status = state_row(counter).first(), buffer.status()
+        if status.ready == OFF:  # Redis is as it was before somebody switched counting on
+            declare(counter, OFF)
+            switch_on(counter)
+            return Result()
+        if row is not None and lost(status, row, buffer.server()):
+            begin_generation(counter)
         if not is_done and not self._doubt_requested():  # before, the keys may have been out of use
             raise BufferUnavailable("Redis is unavailable, so RecountRequests wait.")
         walker.result.unfinished = walker.walk_together(
@@ -92,5 +91,4 @@ def invalidate(counter: Declaration) -> None:
     """Discard what Redis holds, because the database was restored. The next heal walks over everyone."""
     refuse_in_transaction(counter.db)
     if put_in_force(counter):
-        for buffer in counter.buffers:
-            begin_generation(counter, buffer, "the database was restored from a backup")
+        begin_generation(counter, "the database was restored from a backup")

@@ -41,16 +41,16 @@ EVENTS = {
         _("%(wrong)s wrong: %(examples)s"),
     ),
     "recovery": Texts(
-        "%(reason)s. Shard %(shard)d begins a generation: the first read of each owner counts rows, and everyone is "
+        "%(reason)s. A generation begins: the first read of each owner counts rows, and everyone is "
         "compared with the stored totals.",
         _("Recovery began"),
-        _("shard %(shard)s: %(reason)s"),
+        "%(reason)s",
     ),
     "walked": Texts(
         "everyone was compared with the stored totals.", _("Recovery complete"), _("stored totals are up to date")
     ),
     "declared": Texts(
-        "its declaration, or SHARDS, is new. Rows are counted for the next %(wait)d s, until all processes have it.",
+        "its declaration is new. Rows are counted for the next %(wait)d s, until all processes have it.",
         _("Declaration changed"),
         _("by a new release"),
     ),
@@ -65,7 +65,7 @@ EVENTS = {
         _("until all processes know, reads count rows"),
     ),
     "replaced": Texts(
-        "a flusher of another release declares it differently, or has other SHARDS. This process no longer flushes it. "
+        "a flusher of another release declares it differently. This process no longer flushes it. "
         "Restart it with the code and settings of that release.",
         _("Flusher replaced"),
         _("by one of another release"),

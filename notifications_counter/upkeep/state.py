@@ -1,4 +1,4 @@
-"""The state of walks over everyone: JSON in the row of the counter's first shard, which every flusher changes."""
+"""The state of walks over everyone: JSON in the row of the counter, which every flusher changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from django.db.models import QuerySet
 
-from ..models import CounterShard
+from ..models import CounterState
 
 FULL_SPEED = "full speed"
 GENTLE = "gentle"
@@ -64,7 +64,7 @@ class WalkState:
         self.speed = ""
 
 
-def change_state(row: QuerySet[CounterShard], change: Callable[[WalkState], None]) -> None:
+def change_state(row: QuerySet[CounterState], change: Callable[[WalkState], None]) -> None:
     """Change the state of a walk, again if another process was faster."""
     while (text := row.values_list("walk", flat=True).first()) is not None:
         state = WalkState.of(text)

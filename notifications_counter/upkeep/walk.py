@@ -2,7 +2,7 @@
 
 A recount walks alone, on demand. Flushers walk together, at one of two speeds: at full speed after a generation has
 begun; and gently once in WALK_SECONDS, a page at a time, at a twentieth of a flusher's time. They share a walk: the
-row of the counter's first shard says how far pages have been claimed, and which of them are not done. It is changed by
+row of the counter says how far pages have been claimed, and which of them are not done. It is changed by
 an UPDATE that succeeds only if the row still says what was read. If a flusher is killed, another one takes over its
 page; if it was only slow, that costs work, and nothing else.
 """
@@ -24,13 +24,13 @@ from ..conf import options
 from ..declaration import Declaration
 from ..declaration.primary_keys import Key
 from ..exceptions import BufferUnavailable
-from ..models import CounterShard, RecountRequest
+from ..models import CounterState, RecountRequest
 from ..sql.everyone import PAGE, Counted, Everyone
 from ..sql.owners import of_owners
 from ..writes.door import maintained
 from ..writes.transaction import doubt
+from .generations import refuse_in_transaction, state_row
 from .history import record
-from .shards import refuse_in_transaction
 from .state import FULL_SPEED, GENTLE, Claim, WalkState, change_state
 
 SHARE = 0.05
@@ -111,10 +111,7 @@ class Walker:
         self.result.owners += len(found)
 
     def _peek(self, found: Sequence[Counted]) -> dict[str, Peek]:
-        peeks: dict[str, Peek] = {}
-        for buffer, owner_keys in self.counter.by_shard([str(counted.key) for counted in found]):
-            peeks |= buffer.peek(owner_keys)
-        return peeks
+        return self.counter.buffer.peek([str(counted.key) for counted in found])
 
     def _doubt(self, keys: Iterable[Key]) -> None:
         owners = [] if self.dry_run else [(self.counter, str(key)) for key in keys]
@@ -144,10 +141,10 @@ class Walker:
     def walk(self, resume: bool, progress: Callable[[int], None], stopped: Callable[[], bool]) -> None:
         """Compare everyone, or ``resume`` a walk that was interrupted. After each page, call ``progress`` with the
         number of owners compared."""
-        buffers, position = self.counter.buffers, None
+        buffer, position = self.counter.buffer, None
         if resume and not self.dry_run:
-            position = buffers[0].walked() or None
-        for buffer in buffers if position is None and not self.dry_run else ():
+            position = buffer.walked() or None
+        if position is None and not self.dry_run:
             buffer.take_back()
         while found := self._page(position):
             self.compare(found)
@@ -155,13 +152,13 @@ class Walker:
             position = str(found[-1].key)
             progress(self.result.owners)
             if not self.dry_run:
-                buffers[0].note_walked(position)
+                buffer.note_walked(position)
             if stopped():
                 self.result.unfinished = True
                 return
         progress(self.result.owners)
         if not self.dry_run:
-            buffers[0].note_walked("")
+            buffer.note_walked("")
 
     def _page(self, after: str | None, last: str | None = None) -> list[Counted]:
         """Return the next owners after an owner key, None for the first. Pages get smaller while the database fails to
@@ -196,11 +193,9 @@ class Walker:
         return False
 
     @property
-    def _row(self) -> QuerySet[CounterShard]:
-        rows = CounterShard.objects.using(self.counter.db)
+    def _row(self) -> QuerySet[CounterState]:
         # rule: declared_walk
-        fingerprint = self.counter.fingerprint_with(options.SHARDS)
-        return rows.filter(counter=self.counter.name, shard=0, fingerprint=fingerprint)
+        return state_row(self.counter).filter(fingerprint=self.counter.fingerprint)
 
     def _claim(self) -> tuple[str, str, list[Counted]] | None:
         """Claim the next page of the walk. Returns its token, the speed of the walk, and the owners. None if no page is
@@ -296,8 +291,7 @@ def unexplained(counter: Declaration, wrong: Sequence[Difference]) -> Sequence[D
     requests = RecountRequest.objects.using(counter.db).filter(counter=counter.name)
     requests = requests.filter(Q(everyone=True) | Q(owner__in=[str(difference.owner) for difference in wrong]))
     explained = set(requests.values_list("owner", flat=True)) if wrong else set()
-    for buffer, owner_keys in counter.by_shard([str(difference.owner) for difference in wrong]):
-        explained |= buffer.aside_of(owner_keys)
+    explained |= counter.buffer.aside_of([str(difference.owner) for difference in wrong])
     return [each for each in wrong if explained.isdisjoint({str(each.owner), ""})]
 
 
@@ -309,7 +303,7 @@ def note_mismatches(counter: Declaration, mismatches: Sequence[Difference]) -> N
     def add(state: WalkState) -> None:
         state.wrong, state.wrong_at = state.wrong + len(mismatches), time.time()
 
-    change_state(CounterShard.objects.using(counter.db).filter(counter=counter.name, shard=0), add)
+    change_state(state_row(counter), add)
     shown = [f"{found.owner}: {found.was} instead of {found.rows}" for found in mismatches[:EXAMPLES]]
     about = {"wrong": len(mismatches), "examples": ", ".join(shown)}
     record("mismatched", counter, level=logging.WARNING, **about)
@@ -318,7 +312,5 @@ def note_mismatches(counter: Declaration, mismatches: Sequence[Difference]) -> N
 def set_aside(counter: Declaration, reasons: dict[str, str]) -> None:
     """Keep owners that cannot be stored or counted, with the reasons, until that succeeds, and log those that are new.
     Walks try again."""
-    for buffer, owner_keys in counter.by_shard(list(reasons)):
-        new = buffer.set_aside({owner_key: reasons[owner_key] for owner_key in owner_keys})
-        for owner_key, reason in new.items():
-            record("aside", counter, level=logging.ERROR, owner=owner_key, reason=reason)
+    for owner_key, reason in counter.buffer.set_aside(reasons).items():
+        record("aside", counter, level=logging.ERROR, owner=owner_key, reason=reason)

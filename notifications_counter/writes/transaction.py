@@ -27,7 +27,6 @@ from ..chunks import chunked, in_groups
 from ..conf import options
 from ..databases.routing import in_schema, schema_of, working_on
 from ..declaration import Declaration
-from ..declaration.sharding import Shares
 from ..exceptions import BufferUnavailable
 from ..internals import BaseDatabaseWrapper, as_manual_transaction
 from ..models import RecountRequest
@@ -49,7 +48,7 @@ EVERYONE: dict[str | None, Delta] = {None: None}
 
 
 class Intent(NamedTuple):
-    """Owners of one shard that are announced together; everyone if there are none."""
+    """Owners that are announced together; everyone if there are none."""
 
     id: str
     counter: Declaration
@@ -119,16 +118,13 @@ class TransactionLog:
         refused: list[Owner] = []
         for counter, owner_keys in owners.items():
             try:
-                if None in owner_keys:
-                    shares: Shares = [(buffer, ()) for buffer in counter.buffers_in(connection)]
-                else:
-                    shares = counter.by_shard(list(owner_keys), connection)
+                buffer = counter.buffer_in(connection)
             except BufferUnavailable:  # the id of the database is unknown
                 refused += [(counter, owner_key) for owner_key in owner_keys]
                 continue
-            for buffer, mine in shares:
-                for some in chunked(mine, OWNERS_PER_CALL) or [()]:
-                    intents.append(Intent(os.urandom(16).hex(), counter, buffer, some))
+            named = [key for key in owner_keys if key is not None]
+            for some in [()] if len(named) < len(owner_keys) else chunked(named, OWNERS_PER_CALL):
+                intents.append(Intent(os.urandom(16).hex(), counter, buffer, some))
         self.announced_at = min(self.announced_at, time.monotonic())
         for group in _grouped(intents):
             self.intents += group  # first, in case of an exception: Redis can handle an unknown one
@@ -213,21 +209,19 @@ def _grouped(intents: Sequence[Intent]) -> list[Sequence[Intent]]:
 # ------------------------------------------------------------------------ doubts
 def doubt(owners: Iterable[Owner]) -> list[Owner]:
     """Put owners in doubt, so that readers count their rows. Returns those for which Redis was unreachable."""
-    grouped: dict[tuple[Declaration, bool], list[str | None]] = defaultdict(list)
+    grouped: dict[Declaration, list[str | None]] = defaultdict(list)
     for counter, owner_key in owners:
-        grouped[counter, owner_key is None].append(owner_key)
+        grouped[counter].append(owner_key)
     failed: list[Owner] = []
-    for (counter, is_everyone), owner_keys in grouped.items():
+    for counter, owner_keys in grouped.items():
+        named = [key for key in owner_keys if key is not None]
         try:
-            shares: Shares = [(b, ()) for b in counter.buffers] if is_everyone else counter.by_shard(owner_keys)
-        except BufferUnavailable:  # the id of the database is unknown
+            if len(named) < len(owner_keys):
+                counter.buffer.forget()
+            else:
+                counter.buffer.doubt(named)
+        except BufferUnavailable:  # also if the id of the database is unknown
             failed += [(counter, owner_key) for owner_key in owner_keys]
-            continue
-        for buffer, mine in shares:
-            try:
-                buffer.doubt(mine) if mine else buffer.forget()
-            except BufferUnavailable:
-                failed += [(counter, owner_key) for owner_key in mine or (None,)]
     return failed
 
 

@@ -301,4 +301,4 @@ def test_an_address_that_leads_to_a_new_master(use, line, server, alice, pool):
         write(alice)
         assert not RecountRequest.objects.exists()
         assert_reads(alice)
-        assert unread.status()[0].server.startswith(master.info("server")["run_id"])
+        assert unread.status().server.startswith(master.info("server")["run_id"])

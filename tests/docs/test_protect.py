@@ -59,7 +59,7 @@ def test_everything_works_with_the_permissions_of_the_docs(admin, make_user):
         assert_reads(alice, bob)
         NotificationController(alice).mark_all_as_read()
         listen(alice)
-        buffer = unread.buffers[0]
+        buffer = unread.buffer
         buffer.client.call("ZADD", buffer.keys.pending, 1, "\0nobody")
         call_command("flush_counters")
         buffer.take_back()
@@ -85,9 +85,9 @@ def test_everything_works_with_the_permissions_of_the_docs(admin, make_user):
 
 def listen(user: Any) -> None:
     """A stream of live updates is told of a change."""
-    with unread.buffers[0].client.redis.pubsub() as pubsub:
-        pubsub.subscribe(unread.buffers[0].keys.live)
-        unread.buffers[0].listen(60)
+    with unread.buffer.client.redis.pubsub() as pubsub:
+        pubsub.subscribe(unread.buffer.keys.live)
+        unread.buffer.listen(60)
         for message in pubsub.listen():
             if message["type"] == "subscribe":
                 Notification.objects.create(user=user, title="x")

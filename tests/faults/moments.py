@@ -103,13 +103,12 @@ def of_a_write() -> list[Call]:
 
 def of_a_read() -> list[Call]:
     """ "keep" caches a total that was missing."""
-    from notifications_counter import reader
     from notifications_counter.buffer import Buffer
     from notifications_counter.reader import Reader
 
     return [
         ("get", Buffer, "total"),
-        ("get", reader, "totals_of"),
+        ("get", Buffer, "totals"),
         ("lease", Buffer, "lease"),
         ("count", Reader, "rows"),
         ("keep", Buffer, "keep"),

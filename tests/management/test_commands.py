@@ -11,7 +11,7 @@ from django.test.utils import override_settings
 
 import servers
 from notifications_counter.counters import all_counters, unread
-from notifications_counter.models import CounterShard, Notification, UserNotificationsCount
+from notifications_counter.models import CounterState, Notification, UserNotificationsCount
 from tests.support import PATIENCE, stored, unheard, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -82,7 +82,7 @@ def test_a_signal_ends_the_flush_between_two_chunks(few_healed, make_user, signu
         call_command("flush_counters", *arguments, verbosity=2, stdout=out)
     lines = out.getvalue().splitlines()
     assert lines[-1].startswith("unread: flushed 1 owner, ")
-    assert unread.status()[0].status.flushing == 5
+    assert unread.status().status.flushing == 5
     assert signal.getsignal(signum) is before
     run("flush_counters")
     assert [stored(user) for user in users] == [1] * 5
@@ -101,7 +101,7 @@ def test_loop_flushes_until_a_signal_and_outlives_redis(child_environment, tmp_p
             override_settings(CACHES=caches),
             subprocess.Popen(command, env=child_environment, stdout=output, stderr=subprocess.STDOUT) as child,
         ):
-            wait_until(lambda: len(CounterShard.objects.exclude(mark="")) == len(all_counters()))
+            wait_until(lambda: len(CounterState.objects.exclude(mark="")) == len(all_counters()))
             notify(user)
             wait_until(lambda: stored(user) == 1)
             server.kill()
@@ -149,4 +149,4 @@ def test_recount_says_what_is_wrong_with_its_options(few_healed):
     ):
         with pytest.raises(CommandError, match=error):
             run("recount_counters", *options)
-    assert unread.status()[0].status.aside == 0
+    assert unread.status().status.aside == 0

@@ -14,8 +14,8 @@ from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.display import moment
 from notifications_counter.timeseries import update_counters
+from notifications_counter.upkeep.generations import state_row
 from notifications_counter.upkeep.history import history
-from notifications_counter.upkeep.shards import shard_rows
 from notifications_counter.upkeep.state import FULL_SPEED, WalkState
 from tests.support import entries, messages, notify, redis_out_of_reach, unheard
 
@@ -65,9 +65,9 @@ def test_something_is_wrong_since_the_oldest_of_it_began(admin_client, url, few_
     at = (int(time.time()) // 3600 - 24) * 3600 + 1800
     first, second = all_counters()[:2]
     assert admin_client.get(url).context["counter"] == first.name
-    second.buffers[0].set_aside({"\0": "1"})
-    redis_client.hset(second.buffers[0].keys.state, "cut_at", at)
-    redis_client.zadd(second.buffers[0].keys.pending, {"7": 1})
+    second.buffer.set_aside({"\0": "1"})
+    redis_client.hset(second.buffer.keys.state, "cut_at", at)
+    redis_client.zadd(second.buffer.keys.pending, {"7": 1})
     response = admin_client.get(url)
     assert response.context["counter"] == second.name
     assert health(response).startswith(f"Something has been wrong{since(at)}")
@@ -77,12 +77,12 @@ def test_something_is_wrong_since_the_oldest_of_it_began(admin_client, url, few_
 
 
 def test_a_recovery_shows_how_far_it_has_come(admin_client, url, few_healed, redis_client):
-    redis_client.delete(unread.buffers[0].keys.state)
+    redis_client.delete(unread.buffer.keys.state)
     response = admin_client.get(url)
     assert health(response).startswith("Something is wrong. unread: Redis is new, or has lost data.")
     assert numbers(response)["State"] == "to be recovered"
     unread.heal()
-    shard_rows(unread).update(walk=str(WalkState(FULL_SPEED, "7")))
+    state_row(unread).update(walk=str(WalkState(FULL_SPEED, "7")))
     assert numbers(admin_client.get(url))["State"] == "recovering, up to owner 7"
 
 

@@ -23,8 +23,8 @@ from notifications_counter import tasks
 from notifications_counter.counters import all_counters, unread, unseen
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.monitoring.status import read_counter, read_status
+from notifications_counter.upkeep.generations import state_row
 from notifications_counter.upkeep.history import history
-from notifications_counter.upkeep.shards import shard_rows
 from notifications_counter.upkeep.state import WalkState
 from tests.support import announce, entries, notify, sent, status_of
 
@@ -33,18 +33,18 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
 def redis(*command):
     """A command on the hash or set named by its second word, of the counter of unread notifications."""
-    buffer = unread.buffers[0]
+    buffer = unread.buffer
     name, key, *arguments = command
     return buffer.client.call(name, getattr(buffer.keys, key), *arguments)
 
 
 def ago(seconds: int) -> int:
-    return unread.buffers[0].status().now - seconds
+    return unread.buffer.status().now - seconds
 
 
 def in_flight_since(seconds: int, part: str = "part", user: str = '7","began":1') -> None:
     """A part of a transaction that has been open for a while, of a user whose key looks like a time."""
-    announce(unread.buffers[0], part, [user])
+    announce(unread.buffer, part, [user])
     entry = redis("HGET", "intents", part).decode()
     redis("HSET", "intents", part, re.sub(r'"began":\d+', f'"began":{ago(seconds)}', entry))
 
@@ -61,7 +61,7 @@ def requested_since(seconds: int) -> None:
 
 def mismatched(**wrong: float) -> None:
     """Walks have found wrong counts."""
-    shard_rows(unread).update(walk=str(WalkState(**wrong)))
+    state_row(unread).update(walk=str(WalkState(**wrong)))
 
 
 # ------------------------------------------------------------------------------------------------------------- status

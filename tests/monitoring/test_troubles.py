@@ -75,7 +75,7 @@ def test_trouble_that_goes_on_is_a_problem_for_a_minute_and_its_reason_is_told(u
 
 # ------------------------------------------------------------------------------------------- what is not ours
 def spoil(client: redis.Redis, name: str, value: Any) -> None:
-    key = getattr(unread.buffers[0].keys, name)
+    key = getattr(unread.buffer.keys, name)
     if isinstance(value, dict):
         client.hset(key, mapping=value)
     else:

@@ -1,4 +1,4 @@
-"""The protocol of docs/discussions/protocol.md as a model of one shard, explored exhaustively.
+"""The protocol of docs/discussions/protocol.md as a model of one counter, explored exhaustively.
 
 Every interleaving of a few processes is tried. Between any two steps a process may be killed, a reply may be lost,
 Redis or one of its keys may be lost, and Redis or the database may come back with older data.
@@ -239,9 +239,8 @@ class Writer(NamedTuple):
 
     ``faults``: "kill", "late" (killed, the COMMIT is under way), "slow" (a healer may ground its intent while it
     lives), "refused" (by the database), "announce", "confirm" or "retry" (not delivered, or the reply is lost),
-    "unknown" (it doesn't know what has changed), "everyone" (nor whose). Other keys than those of this Redis know one
-    who is "silent" (it has no counter), "elsewhere" (in a Redis that no flusher has seen), or has the "old keys" of
-    another number of shards."""
+    "unknown" (it doesn't know what has changed), "everyone" (nor whose). This Redis does not hear of one who is
+    "silent" (it has no counter), or "elsewhere" (in a Redis that no flusher has seen)."""
 
     number: int
     deltas: tuple[int, ...]
@@ -272,7 +271,7 @@ class Writer(NamedTuple):
 
     @property
     def is_away(self) -> bool:
-        return bool(self.faults & {"silent", "elsewhere", "old keys"})
+        return bool(self.faults & {"silent", "elsewhere"})
 
     def delta(self, owner: int, declared: int) -> int:
         return self.deltas[owner] if declared == NEW or not self.old else self.old[owner]
@@ -282,8 +281,7 @@ class Writer(NamedTuple):
         return db._replace(requests=db.requests | requests) if rule("request") else db
 
     def announced(self, redis: Redis, db: Database) -> Redis | None:
-        refused = "elsewhere" in self.faults and rule("unknown_redis")
-        if refused or ("old keys" in self.faults and rule("unknown_redis.retired")):
+        if "elsewhere" in self.faults and rule("unknown_redis"):
             return None
         return redis if self.is_away else announce(redis, self.number, self.owners, db.mark != NONE)
 
@@ -323,8 +321,8 @@ class Writer(NamedTuple):
         elif self.step == "withdraw":
             yield "", self.confirmed(redis, is_undone=True), db, self._replace(step="rolled back")
         elif self.step in ("confirm", "confirm again"):
-            done, is_refused = self.confirmed(redis), "old keys" in self.faults and not self.failed
-            yield "", done, db, self._replace(step="notice" if is_refused else "done")
+            done = self.confirmed(redis)
+            yield "", done, db, self._replace(step="done")
             if "kill" in self.faults:
                 yield "killed", redis, db, self._replace(step="killed")
             if "retry" in self.faults and self.step == "confirm":

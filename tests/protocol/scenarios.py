@@ -52,7 +52,6 @@ STARTS = {  # by what the names of scenarios begin with
         Redis((Owner(total=2),), ready=OLD),
         Database((Row(1, 2, 2),), declared=OLD),
     ),
-    "shards": UNKNOWN,  # declared before, and the old keys are retired
     "first start": UNKNOWN,
     "elsewhere": FRESH,
     "raw SQL": FRESH,
@@ -149,17 +148,13 @@ SCENARIOS: dict[str, tuple] = {  # the rules that a history of it shows to be ne
     "off: writer, healer twice, ready lost, reader": ("", S, W(1, 1), H("h", 2), R(), Fault("ready")),
     "off: writer, healer twice, back": ("window.again window.refused", S, W(1, 1), H("h", 2), Fault("back")),
     "off: everyone, writer, healer, back": ("window.forget", S, E(1, 0), W(2, 1), H("h"), Fault("back")),
-    "shards: old writer, writer, healer twice, reader":
-        ("", W(1, 1, "old keys", declared=OLD), W(2, 1), H("h", 2), R("lags")),
-    "shards: old writer that is killed, healer twice":
-        ("unknown_redis.retired", W(1, 1, "old keys", "kill", declared=OLD), H("h", 2)),
 }
 # fmt: on
 
 
 HISTORIES = [(rule, scenario) for scenario, (rules, *_) in SCENARIOS.items() for rule in rules.split()]
 RULES = {rule for rule, _ in HISTORIES if "." not in rule}  # the page says what each means
-TOGETHER = {"declared": ["window"], "unknown_redis.retired": ["window"]}  # rules needed once another one fails
+TOGETHER = {"declared": ["window"]}  # rules needed once another one fails
 
 
 def start_of(scenario: str) -> World:

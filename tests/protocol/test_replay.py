@@ -26,9 +26,9 @@ from notifications_counter.counters import Counter
 from notifications_counter.databases.identity import current
 from notifications_counter.declaration.primary_keys import CompositeKey
 from notifications_counter.exceptions import BufferUnavailable
-from notifications_counter.models import CounterShard, RecountRequest
+from notifications_counter.models import CounterState, RecountRequest
 from notifications_counter.reader import Reader
-from notifications_counter.upkeep import flush, heal, shards, switch, walk
+from notifications_counter.upkeep import flush, generations, heal, switch, walk
 from notifications_counter.writes import transaction as writes
 from notifications_counter.writes.transaction import request_recounts
 from tests.composite_owners.counters import votes
@@ -44,10 +44,10 @@ STEPS: list[tuple[Any, str]] = [
     (Buffer, "total:get lease:lease keep:keep cut:cut fetch:fetch drop:drop begin_generation:recover"),
     (Reader, "rows:count"),
     (flush.Flusher, "flush:row _store:apply"),
-    (heal, "put_in_force:begin shard_row:check switch_on:on"),
+    (heal, "put_in_force:begin state_row:check switch_on:on"),
     (heal.Healer, "_doubt_requested:requests _ground:ground"),
     (QuerySet, "delete:delete"),
-    (CounterShard, "save:note"),
+    (CounterState, "save:note"),
     (walk.Walker, "_claim:claim compare:compare compare_stored:compare _release:leave"),
     (walk, "doubt:doubt"),
 ]
@@ -117,23 +117,21 @@ class Replay:
             vars(old).pop(name, None)
         old.q = Q(points__isnull=False)
         self.counters: dict[int, Counter] = {model.NEW: votes, model.OLD: old}
-        self.start(start, scenario.startswith("shards"))
-        self.buffer, self.names, self.generation = votes.buffers[0], votes.buffers[0].keys, in_force()
+        self.start(start)
+        self.buffer, self.names, self.generation = votes.buffer, votes.buffer.keys, in_force()
         self.redis: Any = self.buffer.client.redis
         self.patch(monkeypatch)
         self.processes = [self.process(i, process) for i, process in enumerate(self.models)]
         self.greenlets = [process for process in self.processes if isinstance(process, Process)]
 
-    def start(self, start: model.World, is_other_number: bool) -> None:
+    def start(self, start: model.World) -> None:
         for key, row in zip(self.keys, start.db.owners, strict=True):
             add_rows(key, row.rows, row.old_rows)
         counter = self.counters[start.db.declared]
-        with entries(SHARDS=2 if is_other_number else 1, DEPLOY_SECONDS=0):
+        with entries(DEPLOY_SECONDS=0):
             counter.heal()
             counter.flush()
         be_a_new_process()
-        if is_other_number:
-            switch.put_in_force(votes)
         counter.counts([] if start.redis.owners[0].total is None else self.keys)
 
     def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +146,7 @@ class Replay:
         monkeypatch.setattr(Client, "ask_all", ask_or_not)
         monkeypatch.setattr(writes, "request_recounts", lambda using, owners: self.held.append(owners))
         # Whoever begins a generation writes nothing before its last step.
-        monkeypatch.setattr(shards, "transaction", SimpleNamespace(atomic=lambda using: nullcontext()))
+        monkeypatch.setattr(generations, "transaction", SimpleNamespace(atomic=lambda using: nullcontext()))
         monkeypatch.setattr(QuerySet, "select_for_update", lambda rows: rows)
         monkeypatch.setattr(walk, "PAGE", 1)
         for module in (buffer, switch):  # nobody is silent for longer than a step
@@ -164,7 +162,7 @@ class Replay:
             return Process(lambda: self.read(me, process, counter), {})
         if type(process) is model.Flusher:  # one owner, and the sentinel, are a chunk
             return Process(lambda: [counter.flush(chunk_size=3 - len(self.keys)) for _ in range(process.runs)], {})
-        found = {counter.name: counter.fingerprint_with(1)}
+        found = {counter.name: counter.fingerprint}
         healer = Process(lambda: [counter.heal() for _ in range(process.runs)], found if process.started else {})
         while healer.at != process.step:
             healer.go_on()
@@ -202,7 +200,7 @@ class Replay:
                 for some in requests:
                     request_recounts("default", some)
             self.committed.add(me)
-            up = {intent.id for buffer in counter.buffers for intent in buffer.intents()}
+            up = {intent.id for intent in counter.buffer.intents()}
             if log.intents and up.issuperset(intent.id for intent in log.intents):
                 self.seen |= set() if "slow" in writer.faults else {me}  # its call returns
             if self.move.step == "db":
@@ -219,10 +217,8 @@ class Replay:
         """Tell Redis something, with the trouble of this step. Returns the RecountRequests that are to be committed."""
         self.trouble = self.move.label if self.move.label in ("not delivered", "reply lost") else ""
         faults = self.models[me].faults
-        place = {"old keys": {"SHARDS": 2}, "elsewhere": {"KEY_PREFIX": "another"}}
-        with entries(**place[min(away)]) if (away := faults & place.keys()) else nullcontext():
-            for buffer in self.counters[self.models[me].declared].buffers:  # an old one has started before the first
-                buffer.is_known = "old keys" not in faults and shards.shard_row(votes, 0).get().mark != ""
+        with entries(KEY_PREFIX="another") if "elsewhere" in faults else nullcontext():
+            self.counters[self.models[me].declared].buffer.is_known = generations.state_row(votes).get().mark != ""
             if "silent" not in faults:
                 send()
         held, self.held, self.trouble = self.held, [], ""
@@ -232,9 +228,9 @@ class Replay:
         if what == "raw SQL":
             add_rows(self.keys[0], 1, 0)
             yield
-            walk.change_state(shards.shard_row(votes, 0), lambda state: setattr(state, "began", 0))  # one is due
+            walk.change_state(generations.state_row(votes), lambda state: setattr(state, "began", 0))  # one is due
         elif what == "db back":
-            tables: list[Any] = [Vote, VoteCount, CounterShard, RecountRequest]
+            tables: list[Any] = [Vote, VoteCount, CounterState, RecountRequest]
             copied = [list(table.objects.all()) for table in tables]
             yield
             for table, rows in zip(tables, copied, strict=True):
@@ -256,7 +252,7 @@ class Replay:
         flying = sum(map(int, self.redis.hvals(self.names.in_flight)))
         intents = map(json.loads, self.redis.hvals(self.names.intents))
         up = sum(len(intent["owners"] or [""]) for intent in intents if "grounded" not in intent)
-        is_lost = shards.lost(self.buffer.status(), shards.shard_row(votes, 0).get(), self.buffer.server())
+        is_lost = generations.lost(self.buffer.status(), generations.state_row(votes).get(), self.buffer.server())
         for i, reader in enumerate(self.models):
             if type(reader) is model.Reader and not self.processes[i].dead:
                 values = {self.at_first[reader.owner].counted(reader.declared)}
@@ -309,7 +305,7 @@ class Replay:
 
 def in_force() -> str:
     """The generation whose totals readers use."""
-    return generation(votes.buffers[0])
+    return generation(votes.buffer)
 
 
 def add_rows(key: CompositeKey, number: int, old: int) -> None:

@@ -32,9 +32,9 @@ def assert_counted(owners: Iterable[Any], *counters: Counter, doubt: bool = Fals
 
 def doubts(counter: Counter) -> int:
     """How many owners are in doubt, or will be; more than any if everyone is."""
-    shards, waiting = counter.status(), RecountRequest.objects.filter(counter=counter.name).count()
-    everyone = 0 if all(shard.status.ready for shard in shards) else 10**6
-    return everyone + waiting + len(doubted(counter)) + sum(shard.status.intents for shard in shards)
+    status, waiting = counter.status().status, RecountRequest.objects.filter(counter=counter.name).count()
+    everyone = 0 if status.ready else 10**6
+    return everyone + waiting + len(doubted(counter)) + status.intents
 
 
 def fits(counter: Counter, key: Any) -> bool:

@@ -28,9 +28,9 @@ def test_a_database_that_is_out_of_reach_keeps_no_other_waiting(work: Any, monke
     call_command("flush_counters", verbosity=0)
     for name in NAMES:
         with at(name):
-            assert unread.status()[0].is_ready
+            assert unread.status().is_ready
             notify()
-            unread.buffers[0].doubt([str(users()[0].pk)])
+            unread.buffer.doubt([str(users()[0].pk)])
     connections["blue"].close()
     with monkeypatch.context() as patch:
         patch.setitem(connections["blue"].settings_dict, "NAME", "/nowhere/tests.sqlite3")

@@ -23,7 +23,7 @@ from .history import Notes, Numbers, now
 from .site import Site, release
 
 ENTRIES = {"HEAL_AFTER": 1, "RETRY_AFTER": 0.1, "TOTAL_TTL": 1}
-ANY_OF: dict[str, list[Any]] = {"SHARDS": [1, 1, 3], "RECORD_ACTIVITY": [False, True]}
+ANY_OF: dict[str, list[Any]] = {"RECORD_ACTIVITY": [False, True]}
 SOCKET_TIMEOUT = 0.3  # seconds
 TORMENT = 2.0  # seconds
 USERS = 10
@@ -75,7 +75,6 @@ class Round:
             self.options["CONNECTION_POOL_KWARGS"] = {"max_connections": self.chance.choice([2, 3])}
         elif SETUP == "cluster":
             self.options["CONNECTION_FACTORY"] = CLUSTER
-            self.entries["SHARDS"] = 3
 
     def run(self) -> None:
         with ExitStack() as stack:
@@ -168,10 +167,9 @@ class Round:
             for user in self.users
             if numbers[user] != rows[user]
         ]
-        for shard in unread.status():
-            s = shard.status
-            if s.pending or s.flushing or s.aside or not shard.is_ready:
-                wrong.append(f"left over: {shard}")
+        found, status = unread.status(), unread.status().status
+        if status.pending or status.flushing or status.aside or not found.is_ready:
+            wrong.append(f"left over: {found}")
         return wrong
 
     def story(self, tormentor: Tormentor, wrong: list[str]) -> str:

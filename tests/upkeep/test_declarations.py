@@ -1,7 +1,5 @@
-"""Two releases that count by different declarations, or in another number of shards, for as long as a deployment takes,
-and in whichever order."""
+"""Two releases that count by different declarations, for as long as a deployment takes, and in whichever order."""
 
-from collections import Counter as Tally
 from copy import copy
 from datetime import timedelta
 from enum import IntEnum
@@ -14,10 +12,9 @@ from django.db.models import BigAutoField, IntegerField, Q, TextField
 from django.db.models.functions import Length
 from django.utils import timezone
 
-from notifications_counter.conf import options
 from notifications_counter.counters import Counter, unread, unseen
 from notifications_counter.databases.identity import current
-from notifications_counter.models import CounterShard, Notification, RecountRequest
+from notifications_counter.models import CounterState, Notification
 from notifications_counter.upkeep import switch
 from notifications_counter.upkeep.walk import Result
 from tests.support import (
@@ -59,11 +56,11 @@ def _starts(db: Any) -> None:
 
 
 def in_force() -> set[str]:
-    return set(CounterShard.objects.filter(counter="unread").values_list("fingerprint", flat=True))
+    return set(CounterState.objects.filter(counter="unread").values_list("fingerprint", flat=True))
 
 
 def is_ready() -> bool:
-    return all(shard.row and shard.is_ready for shard in unread.status())
+    return unread.status().is_ready
 
 
 # -------------------------------------------------------------------------------------------------------- declarations
@@ -76,12 +73,12 @@ def test_a_deployment(alice, bob, caplog):
         old.heal()
         old.flush()
     assert old.count(alice) == stored(alice) == 1
-    assert in_force() == {f"{old.fingerprint}/1"} != {f"{unread.fingerprint}/1"}
+    assert in_force() == {old.fingerprint} != {unread.fingerprint}
     assert_reads(alice)  # by a process that comes before its flusher
     create(alice)
     with entries(DEPLOY_SECONDS=HOUR):
         unread.heal()  # the first run of the new flusher
-        assert in_force() == {f"{unread.fingerprint}/1"}
+        assert in_force() == {unread.fingerprint}
         assert [record.wait for record in caplog.records if getattr(record, "event", "") == "declared"] == [HOUR]
         unheard(create, bob)  # by an old process, which tells nobody
         for _ in range(2):
@@ -94,7 +91,7 @@ def test_a_deployment(alice, bob, caplog):
             assert not is_ready()
             (problem,) = status_of(unread).problems
             assert (problem.kind, "Rows are counted for DEPLOY_SECONDS" in problem.text) == ("recovering", True)
-        CounterShard.objects.update(declared_at=timezone.now() - timedelta(seconds=HOUR))
+        CounterState.objects.update(declared_at=timezone.now() - timedelta(seconds=HOUR))
         unread.heal()
     assert is_ready()
     unread.flush()
@@ -114,7 +111,7 @@ def test_two_flushers_that_start_at_once(alice, is_new, caplog, monkeypatch):
     caplog.set_level("INFO", "notifications_counter")
     if not is_new:
         unread.heal()
-        CounterShard.objects.update(fingerprint="another")
+        CounterState.objects.update(fingerprint="another")
         be_a_new_process()
         caplog.clear()
     declare = switch.declare
@@ -129,7 +126,7 @@ def test_two_flushers_that_start_at_once(alice, is_new, caplog, monkeypatch):
     monkeypatch.setattr(switch, "declare", be_second)
     unread.heal()
     assert [record.event for record in caplog.records].count("declared") == 1
-    assert unread.status()[0].is_ready
+    assert unread.status().is_ready
     assert unread.flush().wrong == 0
     assert_exact(alice)
 
@@ -144,7 +141,7 @@ def test_a_built_in_counter_that_is_switched_off_and_on(alice):
     Notification.objects.create(user=alice, title="nobody tells Redis of it")
     unread.heal()
     be_a_new_process()  # it is switched on by a restart
-    assert not CounterShard.objects.filter(counter="unseen").exists()
+    assert not CounterState.objects.filter(counter="unseen").exists()
     with entries(COUNTERS=["unread", "unseen"]):
         assert_reads(alice, counter=unseen)
         assert_heals(alice, counter=unseen)
@@ -176,62 +173,3 @@ def test_what_a_fingerprint_is_made_of():
     ]
     assert len({fingerprint(), *others}) == 1 + len(others)
     assert len({fingerprint(key_fields=(kind(),)) for kind in (IntegerField, BigAutoField)}) == 1
-
-
-# -------------------------------------------------------------------------------------------------------------- shards
-@pytest.fixture
-def users(make_user) -> list[Any]:
-    return [make_user() for _ in range(12)]
-
-
-def notify_all(users: list[Any]) -> None:
-    Notification.objects.bulk_create(Notification(user=user, title="x") for user in users for _ in range(2))
-
-
-def test_owners_are_spread_over_shards(users, redis_client):
-    with entries(SHARDS=4):
-        unread.heal()
-        notify_all(users)
-        waiting = [shard.status.pending for shard in unread.status()]
-        spread = Tally(unread.buffer_of(str(user.pk)).shard for user in users)
-        assert waiting == [spread[buffer.shard] for buffer in unread.buffers]
-        assert sum(map(bool, waiting)) > 1
-        assert unread.flush() == Result(12)
-        unread.counts(users)
-        found = redis_client.scan_iter(match=f"*{options.KEY_PREFIX}:unread:*", count=1000)
-        tags = {key.decode().split("}")[0] for key in found}  # one for each shard, so that it lives on one node
-        assert tags == {f"{{{options.KEY_PREFIX}:unread:{shard}of4" for shard in range(4)}
-        assert_exact(*users)
-
-
-def test_another_number_of_shards(users):
-    """While changes wait. Processes with the old number count rows, and leave RecountRequests."""
-    before, after = 4, 3
-    with entries(SHARDS=before):
-        unread.heal()
-        notify_all(users)
-        assert_reads(*users)
-        seen = dict(current().in_force)
-    with entries(SHARDS=after, DEPLOY_SECONDS=HOUR):
-        assert unread.flush() == Result()
-        be_a_new_process()  # the flusher is started again
-        unread.heal()
-        assert (in_force(), is_ready()) == ({f"{unread.fingerprint}/{after}"}, False)
-        notify_all(users)
-        assert_reads(*users)
-    current().in_force.update(seen)
-    with entries(SHARDS=before):
-        unread.heal()
-        requests = RecountRequest.objects.count()
-        notify_all(users[:3])
-        assert RecountRequest.objects.count() == requests + 3
-        assert unread.flush() == Result()
-        assert_reads(*users)
-    for shards in (after, before):  # cached totals of the first time must not come back to life
-        be_a_new_process()
-        with entries(SHARDS=shards):
-            unread.heal()
-            assert_reads(*users)
-            assert_heals(*users)
-            notify_all(users)
-            assert_exact(*users)

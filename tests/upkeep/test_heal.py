@@ -45,7 +45,7 @@ def test_a_key_that_something_else_wrote(healed, alice, bob, redis_client, key):
     create(alice)
     keys = buffer().keys
     if key == "flushing":
-        buffer().cut(unread.status()[0].row.mark, "ba7c4")
+        buffer().cut(unread.status().row.mark, "ba7c4")
     if key == "in_flight":
         announce(buffer(), "killed", [str(alice.pk)])
         unheard(create, alice)
@@ -95,5 +95,5 @@ def test_an_intent_that_something_else_wrote(healed, alice, redis_client, entry)
     redis_client.hset(buffer().keys.intents, "foreign", entry)
     unread.heal()
     unread.heal()
-    assert unread.status()[0].status.intents == 0
+    assert unread.status().status.intents == 0
     assert_heals(alice)

@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from notifications_counter.buffer import Buffer, buffer
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
-from notifications_counter.models import CounterShard, Notification, RecountRequest
+from notifications_counter.models import CounterState, Notification, RecountRequest
 from notifications_counter.upkeep.walk import Result
 from tests.support import (
     assert_exact,
@@ -45,11 +45,11 @@ def switch(state: str, *arguments: str) -> str:
 
 
 def is_off() -> bool:
-    return {shard.status.ready for shard in unread.status()} == {"off"}
+    return unread.status().status.ready == "off"
 
 
 def is_ready() -> bool:
-    return all(shard.is_ready for shard in unread.status())
+    return unread.status().is_ready
 
 
 def create(user: Any) -> None:
@@ -58,7 +58,7 @@ def create(user: Any) -> None:
 
 def let_pass(seconds: float) -> None:
     """Let the declaration be older."""
-    CounterShard.objects.update(declared_at=F("declared_at") - timedelta(seconds=seconds))
+    CounterState.objects.update(declared_at=F("declared_at") - timedelta(seconds=seconds))
 
 
 def assert_comes_back(*users: Any) -> None:
@@ -185,10 +185,10 @@ def test_redis_is_down_when_it_is_switched(healed, alice):
 
 def test_monitoring_says_so(healed, alice):
     create(alice)
-    unread.buffers[0].client.call("HSET", unread.buffers[0].keys.state, "cut_at", 1)  # it has waited for long
+    unread.buffer.client.call("HSET", unread.buffer.keys.state, "cut_at", 1)  # it has waited for long
     switch("off")
     status = status_of(unread)
     (problem,) = status.problems
-    since = CounterShard.objects.get(counter="unread").declared_at.timestamp()
+    since = CounterState.objects.get(counter="unread").declared_at.timestamp()
     assert (problem.kind, problem.since, "Counting has been off since" in problem.text) == ("off", since, True)
     assert (status.counters["unread"].recovery, status.counters["unread"].off_since) == ("off", since)

@@ -13,7 +13,7 @@ from django.core.management import call_command
 
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
-from notifications_counter.models import CounterShard, Notification, RecountRequest, UserNotificationsCount
+from notifications_counter.models import CounterState, Notification, RecountRequest, UserNotificationsCount
 from notifications_counter.monitoring.status import read_counter
 from notifications_counter.upkeep import walk
 from notifications_counter.upkeep.state import WalkState
@@ -44,7 +44,7 @@ DAY = 86400
 
 
 def state() -> WalkState:
-    return WalkState.of(CounterShard.objects.get(counter="unread", shard=0).walk)
+    return WalkState.of(CounterState.objects.get(counter="unread").walk)
 
 
 def create_unheard(*users: Any) -> None:
@@ -104,21 +104,6 @@ def test_two_flushers_share_a_walk(restored):
     assert others[:2] == [2, 2]
     assert state().speed == ""
     assert_heals(*restored)
-
-
-def test_one_walk_for_all_shards(small_pages, make_user):
-    users = [make_user() for _ in range(12)]
-    with entries(SHARDS=4):
-        for user in users:
-            notify(user)
-        unread.heal()
-        create_unheard(*users)
-        lost = unread.buffers[-1]
-        lost.client.redis.delete(lost.keys.state, lost.keys.ready)
-        assert unread.heal() == Result(12)
-        unread.flush()
-        assert unread.recount().wrong == 0
-        assert_exact(*users)
 
 
 def heal_later() -> None:
@@ -235,7 +220,7 @@ def test_a_recount_finds_and_corrects(healed, alice, make_user, redis_client, ev
     def everything() -> Any:
         keys = redis_client.scan_iter(match=f"{{{options.KEY_PREFIX}:*")
         totals = UserNotificationsCount.objects.order_by("pk")
-        return {key: redis_client.dump(key) for key in keys}, list(totals.values()), list(CounterShard.objects.values())
+        return {key: redis_client.dump(key) for key in keys}, list(totals.values()), list(CounterState.objects.values())
 
     before = everything()
     assert unread.recount(owners, dry_run=True, report=seen.append) == result

@@ -2,9 +2,8 @@
 -- flight, and readers count their rows.
 -- KEYS  state (hash)  ready (text)  intents (hash)  in_flight (hash)
 -- ARGV  1 intent  2 owners of the intent, as JSON; [] for everyone  3 '1' if the database knows of a generation
--- Reply 1; 0 if no flusher uses these keys: Redis is new or was emptied, or SHARDS has changed; 2 if counting is off
+-- Reply 1; 0 if Redis is new or was emptied; 2 if counting is off
 local ready_now = redis.call('GET', ready)
-if ready_now == 'retired' then return 0 end
 if ready_now == 'off' then return 2 end
 -- rule: unknown_redis
 if ARGV[3] == '1' and redis.call('HEXISTS', state, 'finished') == 0 then return 0 end

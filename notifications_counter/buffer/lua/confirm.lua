@@ -5,9 +5,8 @@
 -- KEYS  pending (zset)  ready (text)  intents (hash)  in_flight (hash)  listeners (text)
 -- ARGV  1 fingerprint of the declaration  2 id of the intent
 --       3 its owners, as JSON; [] for everyone  4 their deltas, as JSON (null: unknown)
--- Reply 1, or 0 if these keys were retired; publishes the changed owners for open streams
+-- Reply 1; publishes the changed owners for open streams
 local ready_now = redis.call('GET', ready)
-if ready_now == 'retired' then return 0 end
 redis.call('HDEL', intents, '') -- no such intent; a script whose first write is this also runs without memory
 local intent = intent_of(redis.call('HGET', intents, ARGV[2]))
 -- rules: registry, grounded

@@ -7,7 +7,7 @@ from django.core.management.base import CommandParser
 from ...counters import Counter, all_counters, counter_named
 from ...monitoring.display import duration, moment
 from ...places import LocalCounter, at_each
-from ...upkeep.shards import shard_rows
+from ...upkeep.generations import state_row
 from ...upkeep.switch import off_since, switch_off, switch_on
 from ..console import CounterCommand, add_places, find_counters
 
@@ -27,7 +27,7 @@ class Command(CounterCommand):
         at_each(find_counters(counters, database, schema), self.switch_off if state == "off" else self.switch_on)
 
     def switch_off(self, local: LocalCounter[Counter]) -> None:
-        since = off_since(shard_rows(local.counter))
+        since = off_since(state_row(local.counter).first())
         is_told = switch_off(local.counter)
         already = f" already, since {moment(since.timestamp()).removesuffix('.')}" if since else ""
         self.say(f"{local.name}: counting is off{already}.")
@@ -35,7 +35,7 @@ class Command(CounterCommand):
             self.say(f"{local.name}: Redis is unavailable. The flusher tells it as soon as it answers.")
 
     def switch_on(self, local: LocalCounter[Counter]) -> None:
-        if not off_since(shard_rows(local.counter)):
+        if not off_since(state_row(local.counter).first()):
             self.say(f"{local.name}: counting is on already.")
             return
         seconds = switch_on(local.counter)

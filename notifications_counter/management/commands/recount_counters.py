@@ -70,7 +70,7 @@ class Command(CounterCommand):
 
         if not self.dry_run:
             counter.heal(math.inf, progress, report=report)
-        if self.resume and (after := counter.buffers[0].walked()):
+        if self.resume and (after := counter.buffer.walked()):
             self.say(f"{name}: resuming after owner {after}, where a run was interrupted.")
         with stop_on_signals() as stop:
             result = counter.recount(keys, self.dry_run, report, progress, stop.asked, self.resume)

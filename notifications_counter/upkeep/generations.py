@@ -1,9 +1,8 @@
-"""The rows of a counter's shards in the database, and what shows that Redis and a row do not agree."""
+"""Generations: what shows that Redis and the database do not agree, and the fresh cache that begins then."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -12,14 +11,14 @@ from django.db import connections, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from ..buffer import Buffer, BufferStatus
+from ..buffer import BufferStatus
 from ..buffer.types import OFF
 from ..conf import options
 from ..databases.identity import identify
 from ..databases.transactions import in_transaction
 from ..declaration import Declaration
 from ..exceptions import NotInTransaction
-from ..models import CounterShard
+from ..models import CounterState
 from .history import record
 from .state import FULL_SPEED, WalkState
 
@@ -28,14 +27,13 @@ NOT_READY = "everyone is in doubt: a statement did not say whose counts it chang
 
 
 @dataclass(frozen=True, slots=True)
-class ShardStatus:
-    """The state of one shard: the ``status`` of its buffer, the name of its Redis ``server``, and its ``row`` in the
+class UpkeepStatus:
+    """The state of a counter: the ``status`` of its buffer, the name of its Redis ``server``, and its ``row`` in the
     database, None before the first heal."""
 
-    shard: int
     status: BufferStatus
     server: str
-    row: CounterShard | None
+    row: CounterState | None
 
     @property
     def is_ready(self) -> bool:
@@ -43,26 +41,18 @@ class ShardStatus:
         return self.row is not None and not lost(self.status, self.row, self.server)
 
 
-def shard_rows(counter: Declaration) -> QuerySet[CounterShard]:
-    """Return the rows of all shards of a counter, also those of an earlier number of shards, in one order."""
-    return CounterShard.objects.using(counter.db).filter(counter=counter.name).order_by("pk")
+def state_row(counter: Declaration) -> QuerySet[CounterState]:
+    """Return the row of a counter, if it has been healed once."""
+    return CounterState.objects.using(counter.db).filter(counter=counter.name)
 
 
-def shard_row(counter: Declaration, shard: int) -> QuerySet[CounterShard]:
-    """Return the row of one shard, at most one."""
-    return shard_rows(counter).filter(shard=shard, shards=options.SHARDS)
+def upkeep_status(counter: Declaration) -> UpkeepStatus:
+    """Return the state of a counter."""
+    row, buffer = state_row(counter).first(), counter.buffer
+    return UpkeepStatus(buffer.status(), buffer.server(), row)
 
 
-def shard_statuses(counter: Declaration) -> list[ShardStatus]:
-    """Return the state of each shard."""
-    rows = {row.shard: row for row in shard_rows(counter).filter(shards=options.SHARDS)}
-    return [
-        ShardStatus(buffer.shard, buffer.status(), buffer.server(), rows.get(buffer.shard))
-        for buffer in counter.buffers
-    ]
-
-
-def lost(status: BufferStatus, row: CounterShard, server: str) -> str:
+def lost(status: BufferStatus, row: CounterState, server: str) -> str:
     """Return what shows that Redis has lost data, or that the database went back; empty if nothing does.
 
     This is certain only if ``status`` was read while the ``row`` was locked. Otherwise a batch that another flusher
@@ -90,24 +80,23 @@ def deploy_seconds() -> float:
     return options.DEPLOY_SECONDS if options.is_set("DEPLOY_SECONDS") or not settings.DEBUG else 0
 
 
-def is_window_over(rows: Iterable[CounterShard]) -> bool:
+def is_window_over(row: CounterState) -> bool:
     """Return whether a generation may begin or has begun."""
     # rule: window
-    since = (timezone.now() - min(row.declared_at for row in rows)).total_seconds()
-    return since >= deploy_seconds() or all(row.mark for row in rows)
+    return bool(row.mark) or (timezone.now() - row.declared_at).total_seconds() >= deploy_seconds()
 
 
-def begin_generation(counter: Declaration, buffer: Buffer, reason: str = "") -> bool:
+def begin_generation(counter: Declaration, reason: str = "") -> bool:
     """Begin a generation for the given reason, or for one that ``lost`` finds, if any: what Redis has cached is not
     found any more, and a walk looks at everyone. Returns whether it began.
 
-    The rows are locked until Redis and the database both know the generation. Otherwise two processes could take turns
+    The row is locked until Redis and the database both know the generation. Otherwise two processes could take turns
     forever.
     """
+    buffer = counter.buffer
     with transaction.atomic(using=counter.db):
-        rows = {row.shard: row for row in shard_rows(counter).filter(shards=options.SHARDS).select_for_update()}
-        row = rows.get(buffer.shard)
-        if row is None or row.fingerprint != buffer.fingerprint or not is_window_over(rows.values()):
+        row = state_row(counter).select_for_update().first()
+        if row is None or row.fingerprint != buffer.fingerprint or not is_window_over(row):
             return False
         server = buffer.server()
         if not (reason := reason or lost(buffer.status(), row, server)):
@@ -116,15 +105,13 @@ def begin_generation(counter: Declaration, buffer: Buffer, reason: str = "") -> 
         row.mark = uuid4().hex[:12]
         if not buffer.begin_generation(row.mark, server):
             return False
-        walk = WalkState.of(rows[0].walk)
+        walk = WalkState.of(row.walk)
         walk.begin(FULL_SPEED)
-        rows[0].walk = str(walk)
-        for each in {row.pk: row, rows[0].pk: rows[0]}.values():
-            each.save(using=counter.db, update_fields=["mark", "walk"])
+        row.walk = str(walk)
+        row.save(using=counter.db, update_fields=["mark", "walk"])
     identify(connections[counter.db]).counters.add(counter.name)
-    for known in counter.buffers:
-        known.is_known = True
-    record("recovery", counter, level=logging.INFO if is_first else logging.WARNING, reason=reason, shard=buffer.shard)
+    buffer.is_known = True
+    record("recovery", counter, level=logging.INFO if is_first else logging.WARNING, reason=reason)
     return True
 
 
