@@ -1,5 +1,5 @@
--- Reads the state of a counter at one moment. What something else has written there, with another type, is deleted first,
--- and everyone is in doubt.
+-- Reads the state of a counter at one moment. What something else has written there, with another type, is deleted
+-- first, and everyone is in doubt.
 -- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  aside (hash)
 -- Reply the texts, the flags, which are set if they are not nil, and the numbers of Status
 local types = {[pending] = 'zset', [flushing] = 'zset', [ready] = 'string'}
