@@ -20,7 +20,7 @@ class Keys:
     live: str
 
     def __init__(self, prefix: str, counter: str, database: str):
-        self.base = f"{{{prefix}:{counter}}}:{database}"
+        self.base = f"{{{prefix}:counter:{counter}}}:{database}"
         for name in NAMES:
             setattr(self, name, f"{self.base}:{name}")
 
