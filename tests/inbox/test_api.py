@@ -44,28 +44,12 @@ def test_filters_and_pages(client, alice):
         Notification.objects.create(user=alice, title=title, kind=kind, read_at=read)
     assert titles(client.get(url(), {"unread": "false"})) == ["b"]
     assert titles(client.get(url(), {"kind": "sale", "unread": "true"})) == ["a"]
-    assert titles(client.get(url(), {"kind": ""})) == ["c", "b", "a"]
     since = Notification.objects.get(title="b").created_at.astimezone(timezone.get_fixed_timezone(480))
     assert titles(client.get(url(), {"since": since.isoformat()})) == ["c", "b"]
     page = client.get(url(), {"limit": 2}).json()
-    older = client.get(url(), {"limit": 2, "before": page["older"]}).json()
-    assert [row["title"] for row in page["notifications"] + older["notifications"]] == ["c", "b", "a"]
-    assert (page["newer"], older["older"]) == ("", "")
-    assert titles(client.get(url(), {"limit": 2, "after": older["newer"]})) == ["c", "b"]
-
-
-def test_what_is_known_is_not_sent_again(client, alice):
-    (row,) = notify(alice, 1)
-    for address in (url(), url("api-open", row.pk), url("counts")):
-        response = client.get(address)
-        assert set(response["Cache-Control"].split(", ")) == {"private", "no-cache"}
-        assert "Cookie" in response["Vary"]
-        known = {"If-None-Match": response["ETag"]}
-        again = client.get(address, headers=known)
-        assert (again.status_code, again.content, again["ETag"]) == (304, b"", response["ETag"])
-        assert again["Cache-Control"] == response["Cache-Control"]
-        row.mark_as_unread() if row.is_read else row.mark_as_read()
-        assert client.get(address, headers=known).status_code == 200
+    older = client.get(url(), {"limit": 2, "before": page["older"]})
+    assert (titles(older), page["newer"], older.json()["older"]) == (["a"], "", "")
+    assert titles(client.get(url(), {"limit": 2, "after": older.json()["newer"]})) == ["c", "b"]
 
 
 # --------------------------------------------------------------------------------------------------------- changes
@@ -83,4 +67,4 @@ def test_changes(client, alice, bob):
     assert post(client, "api-mark-as-read", {"which": "all"}).json() == {"changed": 2, "unread": 0}
     assert post(client, "api-delete", {"which": "all"}).json() == {"changed": 3, "unread": 0}
     assert unread.counts([alice, bob]) == {alice.pk: 0, bob.pk: 3}
-    assert_exact(alice, bob)
+    assert_exact(alice, bob, in_doubt=None)

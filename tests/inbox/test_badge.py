@@ -108,15 +108,14 @@ def name_in(page: str) -> str:
     return unescape(re.search('data-badge="([^"]*)"', page)[1])
 
 
-@pytest.mark.parametrize("who", ["alice", "nobody", "no request"])
-def test_a_badge_of_any_counter_and_owner(alice, project, who):
-    request = {"alice": request_of(alice), "nobody": request_of(AnonymousUser()), "no request": None}[who]
+@pytest.mark.parametrize("is_somebody", [True, False])
+def test_a_badge_of_any_counter_and_owner(alice, project, is_somebody):
+    request = request_of(alice) if is_somebody else None
     page = show("{% badge counter='open_tasks' owner=project max=1 %}", request, {"project": project})
     assert '<span aria-hidden="true">1+</span> <span class="nc-visually-hidden">open tasks: 2</span>' in page
     assert 'data-count="2" data-max="1" data-label="open tasks" role="status">' in page
-    assert name_in(page).startswith(f"open_tasks/{project.pk}:" if who == "alice" else "")
+    assert name_in(page).startswith(f"open_tasks/{project.pk}:" if is_somebody else "")
     labelled = show("{% badge counter='open_tasks' owner=key label='Tasks' %}", request, {"key": str(project.pk)})
-    assert ' data-label="Tasks" ' in labelled
     assert ">Tasks: 2<" in labelled
     assert name_in(labelled) == name_in(page)
 

@@ -30,6 +30,7 @@ def status_of(response: Any, operation: dict[str, Any]) -> int:
     if "$ref" in answer:
         answer = DOCUMENT["components"]["responses"][answer["$ref"].rpartition("/")[2]]
     assert set(answer.get("headers", {})) <= set(response.headers)
+    assert "private" in response["Cache-Control"]
     if "content" in answer:
         schema = answer["content"][response["Content-Type"]]["schema"]
         jsonschema_rs.validate({**schema, "components": DOCUMENT["components"]}, response.json())

@@ -14,7 +14,7 @@ from notifications_counter.counters import unread, unseen
 from notifications_counter.inbox import views
 from notifications_counter.inbox.paging import page_of
 from notifications_counter.models import Notification
-from tests.support import assert_exact, entries, messages, notify
+from tests.support import assert_exact, messages, notify
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
@@ -146,15 +146,10 @@ def test_pages_have_every_row_once_both_ways(alice, bob, seconds, size):
     assert pages[0].newer == ""
     for newer, page in zip(pages[:-1][::-1], pages[1:][::-1], strict=True):
         assert page_of(mine, size, after=page.newer).rows == newer.rows
-
-
-def test_rows_that_come_and_go_move_no_page(alice):
-    rows = make(alice, [5, 4, 3, 2, 1, 0])
-    mine = Notification.objects.for_user(alice)
-    cursor = page_of(mine, 2).older
-    rows[4].delete()  # where the first page ended
-    notify(alice, 1)
-    assert page_of(mine, 2, before=cursor).rows == [rows[3], rows[2]]
+    if len(pages) > 1:  # what comes and goes moves no page
+        pages[0].rows[-1].delete()
+        notify(alice, 1)
+        assert page_of(mine, size, before=pages[0].older).rows == pages[1].rows
 
 
 def test_invalid_cursors_are_not_found(client):
@@ -163,46 +158,7 @@ def test_invalid_cursors_are_not_found(client):
             assert client.get(url(), {way: cursor}).status_code == 404
 
 
-def test_a_script_gets_the_list_alone_and_only_what_it_does_not_know(client, alice):
-    notify(alice, 25)
-    part = {"X-Part": "list"}
-    page = client.get(url(), headers=part)
-    text = page.content.decode()
-    assert text.startswith('<div class="nc-part">')
-    assert text.count('<li class="nc-row ') == 20
-    assert "csrf" not in text
-    known = part | {"If-None-Match": page["ETag"]}
-    assert client.get(url(), headers=known).status_code == 304
-    Notification.objects.filter(title="24").mark_as_read()
-    assert client.get(url(), headers=known).status_code == 200
-    assert titles(client.get(url() + links(page)["Older"], headers=known)) == ["4", "3", "2", "1", "0"]
-
-
-def test_icons_of_kinds(client, alice):
-    for kind, data in (
-        ("sale", {}),
-        ("", {"image": "/faces/anna.png"}),
-        ("", {"image": "javascript:alert(1)"}),
-    ):
-        Notification.objects.create(user=alice, title="x", kind=kind, data=data)
-    with entries(ICONS={"sale": "shop/sale.svg", "": "☆"}):
-        page = client.get(url()).content.decode()
-    assert re.findall(r'class="nc-icon"(?: aria-hidden="true">| src=")([^"<]*)', page) == [
-        "☆", "/faces/anna.png", "/static/shop/sale.svg"
-    ]  # fmt: skip
-
-
 # ------------------------------------------------------------------------------------------------------------ open
-@pytest.mark.keys
-def test_opening_marks_as_read_and_goes_on(client, alice):
-    row = notify(alice, 1)[0]
-    Notification.objects.filter(pk=row.pk).update(url="/exports/7/")
-    response = client.post(url("open", row.pk))
-    assert (response.status_code, response["Location"]) == (302, "/exports/7/")
-    assert_exact(alice)
-    assert unread.count(alice) == 0
-
-
 @own_urls
 def test_looking_opens_where_the_site_wants_that(client, alice):
     row, other = notify(alice, 2)
@@ -234,7 +190,8 @@ def test_opening_leads_only_to_this_site(client, alice, address, target):
     row = notify(alice, 1)[0]
     Notification.objects.filter(pk=row.pk).update(url=address)
     response = client.post(url("open", row.pk))
-    assert response["Location"] == target or (target is None and response["Location"] == url("open", row.pk))
+    assert response["Location"] == (target or url("open", row.pk))
+    assert unread.count(alice) == 0
     page = client.get(url("open", row.pk)).content.decode()
     assert ('rel="noopener noreferrer"' in page) == (address == "http://testserver.example/")
     assert "javascript" not in page
@@ -256,7 +213,7 @@ def test_one_selected_and_all(client, alice, bob):
     assert change("delete", which="read") == "4 notifications deleted."
     assert unread.counts([alice, bob]) == {alice.pk: 1, bob.pk: 3}
     assert change("delete", pk=rows[4]) == "1 notification deleted."
-    assert_exact(alice, bob)
+    assert_exact(alice, bob, in_doubt=None)
 
 
 def test_changes_go_back_where_they_came_from(client, alice):
