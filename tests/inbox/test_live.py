@@ -133,7 +133,7 @@ def test_the_count_comes_at_once_and_whenever_it_changes(listen, alice):
     notify(alice, 2)
     assert events.next_count() == 2
     unheard(Notification.objects.all().delete)
-    unread.buffers[0].doubt([str(alice.pk)])
+    unread.buffer.doubt([str(alice.pk)])
     assert events.next_count() == 0
 
 
