@@ -60,22 +60,18 @@ def test_the_next_run_has_a_connection(few_healed):
 
 # ---------------------------------------------------------------------------------------------------------- workers
 @pytest.fixture
-def worker(child_environment, tmp_path):
+def worker(child_environment):
     """Starts a worker in a process of its own."""
-    log = (tmp_path / "log").open("w")
     processes = []
 
     def start(*arguments: str, **environment: str) -> None:
-        command = [sys.executable, "-m", *arguments]
         environment = {**child_environment, **environment}
-        processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT))
+        processes.append(subprocess.Popen([sys.executable, "-m", *arguments], env=environment))
 
     yield start
     for process in processes:
         process.terminate()
         process.wait(PATIENCE)
-    log.close()
-    print((tmp_path / "log").read_text())  # for whoever looks why it failed
 
 
 @pytest.mark.once

@@ -14,8 +14,8 @@ from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.display import moment
 from notifications_counter.timeseries import update_counters
-from notifications_counter.upkeep.history import history
 from notifications_counter.upkeep.generations import state_row
+from notifications_counter.upkeep.history import history
 from notifications_counter.upkeep.state import FULL_SPEED, WalkState
 from tests.support import entries, messages, notify, redis_out_of_reach, unheard
 

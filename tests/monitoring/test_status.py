@@ -23,8 +23,8 @@ from notifications_counter import tasks
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import Notification, RecountRequest
 from notifications_counter.monitoring.status import read_counter
-from notifications_counter.upkeep.history import history
 from notifications_counter.upkeep.generations import state_row
+from notifications_counter.upkeep.history import history
 from notifications_counter.upkeep.state import WalkState
 from tests.support import announce, notify
 

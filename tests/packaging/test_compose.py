@@ -55,8 +55,7 @@ class Host:
     def start(self, service: str) -> subprocess.Popen[bytes]:
         command = SERVICES[service]["command"]
         command = shlex.split(command) if isinstance(command, str) else command
-        path = [shutil.which(command[0], path=self.environment["PATH"]), *command[1:]]
-        return subprocess.Popen(path, cwd=self.site, env=self.environment)
+        return subprocess.Popen(command, cwd=self.site, env=self.environment)
 
     def manage(self, *arguments: str) -> int:
         return subprocess.run([sys.executable, "manage.py", *arguments], cwd=self.site, env=self.environment).returncode

@@ -9,31 +9,10 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.once
-
 ROOT = Path(__file__).resolve().parents[2]
-CATALOGUES = sorted(
-    path.relative_to(ROOT)
-    for name in ("notifications_counter", "demo_project")
-    for path in (ROOT / name).rglob("locale/*/LC_MESSAGES/django.po")
-)
+PACKAGES = ("notifications_counter", "demo_project")
+CATALOGUES = [path.relative_to(ROOT) for name in PACKAGES for path in (ROOT / name).rglob("locale/*/*/django.po")]
 FORGOTTEN = "run `make messages`, translate what is empty or fuzzy, and run it again"
-
-
-@pytest.fixture(scope="module")
-def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the sources, with catalogues made from them."""
-    copy = tmp_path_factory.mktemp("sources")
-    for name in {catalogue.parts[0] for catalogue in CATALOGUES}:
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.mo"))
-    for app in {catalogue.parents[3] for catalogue in CATALOGUES}:
-        for command in (["makemessages", "--all", "--no-obsolete", "--ignore", "inbox"], ["compilemessages"]):
-            subprocess.run([sys.executable, "-m", "django", *command], cwd=copy / app, env=environment(), check=True)
-    return copy
-
-
-def environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"} | {"LC_ALL": "C"}
 
 
 def messages(compiled: Path) -> dict:
@@ -42,13 +21,19 @@ def messages(compiled: Path) -> dict:
     return {text: translated for text, translated in found.items() if text}
 
 
+@pytest.mark.once
 @pytest.mark.skipif(not shutil.which("msgfmt"), reason="missing: GNU gettext")
-@pytest.mark.parametrize("catalogue", CATALOGUES, ids=str)
-def test_a_catalogue_is_complete_and_compiled(fresh: Path, catalogue: Path) -> None:
-    check = ["msgfmt", "--check-format", "--statistics", "--output-file", os.devnull, fresh / catalogue]
-    told = subprocess.run(check, env=environment(), capture_output=True, text=True)
-    assert told.returncode == 0, told.stderr
-    assert "untranslated" not in told.stderr, FORGOTTEN
-    assert "fuzzy" not in told.stderr, FORGOTTEN
-    compiled = catalogue.with_suffix(".mo")
-    assert messages(ROOT / compiled) == messages(fresh / compiled), FORGOTTEN
+def test_catalogues_are_complete_and_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DJANGO_SETTINGS_MODULE")
+    monkeypatch.setenv("LC_ALL", "C")
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.mo"))
+    for catalogue in CATALOGUES:
+        for command in (["makemessages", "--all", "--no-obsolete", "--ignore", "inbox"], ["compilemessages"]):
+            subprocess.run([sys.executable, "-m", "django", *command], cwd=tmp_path / catalogue.parents[3], check=True)
+        check = ["msgfmt", "--check-format", "--statistics", "--output-file", os.devnull, tmp_path / catalogue]
+        told = subprocess.run(check, capture_output=True, text=True)
+        assert told.returncode == 0, told.stderr
+        assert not {"untranslated", "fuzzy"} & {*told.stderr.split()}, FORGOTTEN
+        compiled = catalogue.with_suffix(".mo")
+        assert messages(ROOT / compiled) == messages(tmp_path / compiled), FORGOTTEN
