@@ -132,12 +132,14 @@ def refused(key: Any) -> Iterator[None]:
             cursor.execute(f"CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN {raising} END$$")
         for event in ("INSERT", "UPDATE"):
             cursor.execute(f"CREATE TRIGGER refuse_{event} BEFORE {event} ON {table} FOR EACH ROW {body}")
-    yield
-    with connection.cursor() as cursor:
-        for event in ("INSERT", "UPDATE"):
-            cursor.execute(f"DROP TRIGGER refuse_{event}{on_table}")
-        if connection.vendor == "postgresql":
-            cursor.execute("DROP FUNCTION refuse")
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            for event in ("INSERT", "UPDATE"):
+                cursor.execute(f"DROP TRIGGER refuse_{event}{on_table}")
+            if connection.vendor == "postgresql":
+                cursor.execute("DROP FUNCTION refuse")
 
 
 def test_a_count_that_the_database_refuses_is_set_aside_and_tried_again(healed, caplog):
