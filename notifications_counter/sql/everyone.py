@@ -38,17 +38,17 @@ class Everyone:
         self.columns = [f"counted_owner{i}" for i in range(len(counter.key_fields))]
         self.total_names = [field.attname for field in counter.total_fields]
 
-    def page(self, after: str | None, last: str | None = None, size: int = PAGE) -> list[Counted]:
-        """Return the first owners after an owner key, and up to another one. None stands for the beginning and the end:
-        an empty text may be an owner key."""
-        bounds = self._position(after), self._position(last)
-        return self._read(_between(self.counter.owner_attnames, *bounds), _between(self.total_names, *bounds), size)
+    def page(self, after: str | None, size: int = PAGE) -> list[Counted]:
+        """Return the first owners after an owner key. None stands for the beginning: an empty text may be an owner
+        key."""
+        start = self._position(after)
+        return self._read(_after(self.counter.owner_attnames, start), _after(self.total_names, start), size)
 
     def first_key(self, after: str | None) -> Key:
         """Return the first primary key after an owner key, without counting rows."""
-        bounds = self._position(after), None
-        rows = self._owners(self._rows(_between(self.counter.owner_attnames, *bounds)), self.counter.owner_attnames, 1)
-        totals = self._owners(self._totals(_between(self.total_names, *bounds)), self.total_names, 1)
+        start = self._position(after)
+        rows = self._owners(self._rows(_after(self.counter.owner_attnames, start)), self.counter.owner_attnames, 1)
+        totals = self._owners(self._totals(_after(self.total_names, start)), self.total_names, 1)
         return min(self.counter.key_of(owner) for found in (rows, totals) for owner in found.values_list(*self.columns))
 
     def these(self, keys: Sequence[Key]) -> list[Counted]:
@@ -103,22 +103,12 @@ class Everyone:
         return queryset.query.get_compiler(self.connection.alias, elide_empty=False).as_sql()
 
 
-def _between(names: Sequence[str], after: First | None, last: First | None) -> Q:
-    """Return a condition for rows of owners, in these columns, after one key and up to another. None: from the
-    beginning, or to the end."""
-    condition = Q()
-    if after is not None:
-        condition &= _beyond(names, after, "gt", "gt")
-    if last is not None:
-        condition &= _beyond(names, last, "lt", "lte")
-    return condition
-
-
-def _beyond(names: Sequence[str], values: Sequence[Key], strictly: str, at_the_end: str) -> Q:
-    """Return a condition for rows beyond these values, in the order of the columns. Not every database would use an
-    index to compare lists of columns."""
+def _after(names: Sequence[str], values: First | None) -> Q:
+    """Return a condition for rows behind these values, in the order of the columns; for all rows if there are none. Not
+    every database would use an index to compare lists of columns."""
+    if values is None:
+        return Q()
     name, value = names[0], values[0]
     if len(names) == 1:
-        return Q(**{f"{name}__{at_the_end}": value})
-    rest = _beyond(names[1:], values[1:], strictly, at_the_end)
-    return Q(**{f"{name}__{strictly}e": value}) & (Q(**{f"{name}__{strictly}": value}) | rest)
+        return Q(**{f"{name}__gt": value})
+    return Q(**{f"{name}__gte": value}) & (Q(**{f"{name}__gt": value}) | _after(names[1:], values[1:]))

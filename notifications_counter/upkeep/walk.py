@@ -1,10 +1,9 @@
 """Walks over everyone, in pages, and puts those in doubt whose stored or cached total differs from the rows.
 
-A recount walks alone, on demand. Flushers walk together, at one of two speeds: at full speed after a generation has
-begun; and gently once in WALK_SECONDS, a page at a time, at a twentieth of a flusher's time. They share a walk: the
-row of the counter says how far pages have been claimed, and which of them are not done. It is changed by
-an UPDATE that succeeds only if the row still says what was read. If a flusher is killed, another one takes over its
-page; if it was only slow, that costs work, and nothing else.
+A recount walks alone, on demand. Flushers walk at one of two speeds: at full speed after a generation has begun; and
+gently once in WALK_SECONDS, a page at a time, at a twentieth of a flusher's time. The row of the counter says how far
+the walk has come. It moves behind a page that is done, by an UPDATE that succeeds only if the row still says what was
+read. So if a flusher is killed, another one compares its page; if it was only slow, that costs work, and nothing else.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from uuid import uuid4
 
 from django.db import OperationalError
 from django.db.models import Exists, Model, OuterRef, Q, QuerySet
@@ -31,16 +29,13 @@ from ..writes.door import maintained
 from ..writes.transaction import doubt
 from .generations import refuse_in_transaction, state_row
 from .history import record
-from .state import FULL_SPEED, GENTLE, Claim, WalkState, change_state
+from .state import FULL_SPEED, GENTLE, WalkState, change_state
 
 SHARE = 0.05
 """The part of the flusher's time that a gentle walk takes at most."""
 
 EXAMPLES = 5
 """How many wrong counts the log names."""
-
-TAKE_OVER_SECONDS = 10
-"""Seconds until another flusher takes over a claimed page. Safety does not depend on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +155,12 @@ class Walker:
         if not self.dry_run:
             buffer.note_walked("")
 
-    def _page(self, after: str | None, last: str | None = None) -> list[Counted]:
+    def _page(self, after: str | None) -> list[Counted]:
         """Return the next owners after an owner key, None for the first. Pages get smaller while the database fails to
         count them, as after a time limit. An owner who cannot be counted alone is set aside."""
         for size in (PAGE, 30, 1):
             try:
-                return self.everyone.page(after, last, size)
+                return self.everyone.page(after, size)
             except OperationalError as error:
                 if not self.everyone.connection.is_usable():
                     raise
@@ -173,20 +168,21 @@ class Walker:
         owner_key = str(self.everyone.first_key(after))
         if not self.dry_run:
             set_aside(self.counter, {owner_key: reason})
-        return self._page(owner_key, last)
+        return self._page(owner_key)
 
     # ---------------------------------------------------------------- together
     def walk_together(self, progress: Callable[[int], None], is_over: Callable[[], bool]) -> bool:
         """Go on with the walk that is under way, or begin one if it is time: page after page until ``is_over`` at full
-        speed, a single page of a gentle walk. Returns whether there is more to do at full speed."""
-        while page := self._claim():
-            token, speed, found = page
+        speed, a single page of a gentle walk. Returns whether there is more to do at full speed. If another flusher is
+        faster, it goes on alone."""
+        while page := self._next():
+            state, found = page
             started = time.monotonic()
-            (self.compare if speed == GENTLE else self.compare_stored)(found)
+            (self.compare if state.speed == GENTLE else self.compare_stored)(found)
             self._remove_orphans(found)
-            self._release(token, time.monotonic() - started)
+            is_ours = self._move(state, str(found[-1].key), time.monotonic() - started)
             progress(self.result.owners)
-            if speed == GENTLE:
+            if state.speed == GENTLE or not is_ours:
                 return False
             if is_over():
                 return True
@@ -197,61 +193,39 @@ class Walker:
         # rule: declared_walk
         return state_row(self.counter).filter(fingerprint=self.counter.fingerprint)
 
-    def _claim(self) -> tuple[str, str, list[Counted]] | None:
-        """Claim the next page of the walk. Returns its token, the speed of the walk, and the owners. None if no page is
-        due, or others work on the last ones."""
-        while (text := self._row.values_list("walk", flat=True).first()) is not None:
-            state, now = WalkState.of(text), time.time()
-            if not state.speed:
-                if not options.WALK_SECONDS or 0 <= now - state.began < options.WALK_SECONDS:
-                    return None
-                state.begin(GENTLE)
-            elif 0 < state.rests_until - now < options.WALK_SECONDS:  # if it is later, the clock was put back
+    def _next(self) -> tuple[WalkState, list[Counted]] | None:
+        """Return the state of the walk, and the owners of its next page. None if no page is due."""
+        text = self._row.values_list("walk", flat=True).first()
+        if text is None:
+            return None
+        state, now = WalkState.of(text), time.time()
+        if not state.speed:
+            if not options.WALK_SECONDS or 0 <= now - state.began < options.WALK_SECONDS:
                 return None
-            was_at_full_speed = state.speed == FULL_SPEED
-            token, found = self._next(state, now)
-            if not found and state.claims:  # rule: claims
-                return None
-            if not found:
-                state.finish()
-            if self._row.filter(walk=text).update(walk=str(state)):
-                if found:
-                    return token, state.speed, found
-                if was_at_full_speed:
-                    record("walked", self.counter)
-                return None
+            change_state(self._row, lambda seen: seen.id == state.id and seen.begin(GENTLE))
+            return self._next()
+        if 0 < state.rests_until - now < options.WALK_SECONDS:  # if it is later, the clock was put back
+            return None
+        if found := self._page(state.end):
+            return state, found
+        if self._move(state, None) and state.speed == FULL_SPEED:
+            record("walked", self.counter)
         return None
 
-    def _next(self, state: WalkState, now: float) -> tuple[str, list[Counted]]:
-        """Claim the next page of a walk, or one that another flusher claimed and seems to have left, whose token stays.
-        Returns the token and the owners of the page."""
-        if not state.all:
-            if found := self._page(state.end):
-                token, last = uuid4().hex, str(found[-1].key)
-                state.claims[token], state.end = Claim(state.end, last, now), last
-                return token, found
-            state.all = True
-        for token, claim in list(state.claims.items()):
-            if 0 <= now - claim.since < TAKE_OVER_SECONDS:
-                continue
-            if not (found := self._page(claim.after, claim.last)):
-                del state.claims[token]
-                continue
-            last = str(found[-1].key)
-            if last != claim.last:  # owners have come in between
-                state.claims[uuid4().hex] = claim._replace(after=last, since=0)
-            state.claims[token] = Claim(claim.after, last, now)
-            return token, found
-        return "", []
+    def _move(self, seen: WalkState, end: str | None, seconds: float = 0) -> bool:
+        """Move a walk behind a page, which took so many ``seconds``; None: it is complete. Returns False, and does
+        nothing, if it is not where it was ``seen`` any more."""
 
-    def _release(self, token: str, seconds: float) -> None:
-        """Note that a page is done, after so many ``seconds``. In another generation, no row claims it."""
-
-        def release(state: WalkState) -> None:
-            if state.claims.pop(token, None) and state.speed == GENTLE:
+        def move(state: WalkState) -> bool:
+            # rule: position
+            if (state.id, state.speed, state.end) != (seen.id, seen.speed, seen.end):
+                return False
+            state.end, state.speed = end, state.speed if end is not None else ""
+            if state.speed == GENTLE:
                 state.rests_until = time.time() + seconds * (1 / SHARE - 1)
+            return True
 
-        change_state(self._row, release)
+        return change_state(self._row, move)
 
 
 def recount(
@@ -300,8 +274,9 @@ def note_mismatches(counter: Declaration, mismatches: Sequence[Difference]) -> N
     if not mismatches:
         return
 
-    def add(state: WalkState) -> None:
+    def add(state: WalkState) -> bool:
         state.wrong, state.wrong_at = state.wrong + len(mismatches), time.time()
+        return True
 
     change_state(state_row(counter), add)
     shown = [f"{found.owner}: {found.was} instead of {found.rows}" for found in mismatches[:EXAMPLES]]

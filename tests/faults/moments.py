@@ -80,10 +80,10 @@ def of_healing() -> list[Call]:
         ("ground", Buffer, "ground"),
         ("generation", heal, "begin_generation"),
         ("recover", Buffer, "begin_generation"),
-        ("claim", Walker, "_claim"),
+        ("next", Walker, "_next"),
         ("compare", Walker, "compare"),
         ("compare", Walker, "compare_stored"),
-        ("release", Walker, "_release"),
+        ("move", Walker, "_move"),
     ]
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from .search import Found, Move, Space, State, rule, search
 
 OLD, NEW, OFF = 0, 1, 2  # declarations; OFF counts nothing: reads count rows, and writers tell nobody
-LISTED, EVERYONE = 99, -1
+WALKED, EVERYONE = 99, -1
 
 
 # ---------------------------------------------------------------------------------------------------------- the state
@@ -92,9 +92,9 @@ class Database(NamedTuple):
     owners: tuple[Row, ...]
     mark: Mark = FIRST  # NONE: another declaration was made
     declared: int = NEW
-    listed: int = LISTED  # owners before this one are in claimed pages of the walk; LISTED: everyone is
+    walk: str = ""  # who began it
+    walked: int = WALKED  # the walk is done with owners before this one; WALKED: with everyone
     gentle: bool = False  # the walk, which nothing has begun but time
-    claims: frozenset = frozenset()  # pages that are not done: {(who claimed it, owner), ...}
     requests: frozenset = frozenset()  # RecountRequests: {(intent, owner), ...}
     locked: bool = False  # by a healer that begins a generation
     switched: int = 0  # how often counting was switched on
@@ -473,14 +473,14 @@ class Healer(NamedTuple):
     def to(self, step: str, seen: Any = None) -> "Healer":
         return self._replace(step=step, seen=seen)
 
-    def looks_at(self, claim: tuple[str, int], db: Database) -> "Healer":
-        return self.to("peek", claim) if db.gentle else self.to("compare", (claim, False, None))
+    def looks_at(self, page: tuple[str, int], db: Database) -> "Healer":
+        return self.to("peek", page) if db.gentle else self.to("compare", (page, False, None))
 
     def moves(self, redis: Redis, db: Database, writers: tuple) -> Iterator:
         end = self._replace(runs=self.runs - 1, step="begin", seen=None, started=True)
         untold = (w for w in writers if w.lives and (w.declared == OLD or w.silent in range(db.switched)))
         waits = db.mark == NONE and rule("window") and any(untold)
-        if self.runs == 0 or (db.locked and self.step in ("begin", "check", "on", "claim", "leave")):
+        if self.runs == 0 or (db.locked and self.step in ("begin", "check", "on", "page", "leave")):
             return
         if self.step == "begin" and db.declared == OFF:  # under the lock of the rows
             yield "", redis._replace(ready=OFF), db, end
@@ -520,7 +520,7 @@ class Healer(NamedTuple):
             if is_lost(redis, db) and (db.declared == self.declared or not rule("declared_flush.lock")):
                 yield "", redis, db._replace(locked=True), self.to("recover", redis.run)
             else:
-                yield "", redis, db, self.to("claim")
+                yield "", redis, db, self.to("page")
         elif self.step in ("recover", "recover late") and redis.ready == OFF and rule("window.refused"):
             yield "", redis, db._replace(locked=db.locked and self.step != "recover"), end
         elif self.step in ("recover", "recover late"):  # with the name of the server that was seen
@@ -529,40 +529,43 @@ class Healer(NamedTuple):
             if self.can_die and self.step == "recover":
                 yield "loses its lock", redis, db._replace(locked=False), self.to("recover late", self.seen)
         elif self.step == "note":
-            noted = db._replace(mark=Mark(random=self.name), listed=0, gentle=False, claims=frozenset())
-            yield "", redis, noted._replace(locked=False), self.to("claim")
+            noted = db._replace(mark=Mark(random=self.name), walk=self.name, walked=0, gentle=False)
+            yield "", redis, noted._replace(locked=False), self.to("page")
             if self.can_die:
                 yield "killed", redis, db._replace(locked=False), end
-        elif self.step == "claim":  # the next page; then one that somebody else has claimed and not done
-            left = [claim for claim in db.claims if self.name not in claim[0] and rule("claims")]
+        elif self.step == "page":
             if db.declared != self.declared and rule("declared_walk"):
                 yield "", redis, db, end
-            elif db.listed < len(db.owners):
-                claim = (self.name, db.listed)
-                claimed = db._replace(listed=db.listed + 1, claims=db.claims | {claim})
-                yield "", redis, claimed, self.looks_at(claim, db)
+            elif db.walked < len(db.owners):
+                page = (db.walk, db.walked)
+                moved = db if rule("position.done") else db._replace(walked=db.walked + 1)
+                yield "", redis, moved, self.looks_at(page, db)
                 if self.can_die:
-                    yield "killed", redis, claimed, end
-            elif not left:
-                yield "", redis, db, end
+                    yield "killed", redis, moved, end
             else:
-                for claim in left:
-                    mine = (claim[0] + self.name, claim[1])
-                    yield "", redis, db._replace(claims=db.claims - {claim} | {mine}), self.looks_at(mine, db)
+                yield "", redis, db, end
         elif self.step == "peek":
             owner = redis.owners[self.seen[1]]
             yield "", redis, db, self.to("compare", (self.seen, owner.pending or owner.flushing, owner.total))
         elif self.step == "compare":
-            claim, waits, total = self.seen
-            rows, waiting = db.owners[claim[1]].counted(self.declared), redis.owners[claim[1]]
+            page, waits, total = self.seen
+            rows, waiting = db.owners[page[1]].counted(self.declared), redis.owners[page[1]]
             wrong = isinstance(total, int) and total != rows and rule("compared")
-            wrong = wrong or (db.owners[claim[1]].stored != rows and not waits)
+            wrong = wrong or (db.owners[page[1]].stored != rows and not waits)
             wrong = wrong or (not db.gentle and (waiting.pending or waiting.flushing or waiting.in_flight > 0))
-            yield "", redis, db, self.to("doubt" if wrong else "leave", claim)
+            yield "", redis, db, self.to("doubt" if wrong else "leave", page)
         elif self.step == "doubt":
             yield "", doubt(redis, self.seen[1]), db, self.to("leave", self.seen)
-        elif self.step == "leave":
-            yield "", redis, db._replace(claims=db.claims - {self.seen}), self.to("claim")
+        elif self.step == "leave" and not rule("position.done"):
+            yield "", redis, db, self.to("page")
+        elif self.step == "leave":  # another healer may have moved the walk, or begun the next
+            is_there = (db.walk, db.walked) == self.seen or not rule("position")
+            yield (
+                "",
+                redis,
+                db._replace(walked=self.seen[1] + 1) if is_there else db,
+                self.to("page") if is_there else end,
+            )
 
 
 class Switch(NamedTuple):
@@ -613,7 +616,7 @@ class Fault(NamedTuple):
         elif self.what == "raw SQL" and self.step == "armed":
             yield "row", redis, change(db, 0, rows=db.owners[0].rows + 1), Fault(self.what, "walk")
         elif self.what == "raw SQL":
-            yield "", redis, db._replace(listed=0, gentle=True), fired
+            yield "", redis, db._replace(walk="raw SQL", walked=0, gentle=True), fired
         elif self.step == "armed":
             yield "copied", redis, db, Fault(self.what, "copied", db if self.what == "db back" else redis)
         elif self.what == "back":
@@ -691,7 +694,7 @@ def wrong_end(redis: Redis, db: Database, quiet: bool) -> str:
         if isinstance(total, int) and redis.owners[owner].flagged:
             return "END: a mark is left"
     again = announce(redis, 0, ())
-    if again is None or redis.ready != db.declared or redis.intents or db.requests or redis.batch or db.claims:
+    if again is None or redis.ready != db.declared or redis.intents or db.requests or redis.batch:
         return "END: something is left"
     if any(take_out(again, 0, "")[0].flying):
         return "END: somebody is in flight for ever"

@@ -126,7 +126,8 @@ SCENARIOS: dict[str, tuple] = {  # the rules that a history of it shows to be ne
     "first start: writer, killed writer, healer twice, reader": ("", W(1, 1), W(2, 1, "kill"), H("h", 2), R()),
     "first start: writer, flusher, 2 healers": ("", W(1, 1), F(), HX, H("i")),
     "2 owners, 2 healers that die, writer, ready lost": ("ready", W(1, (1, 1)), HX, H("i"), Fault("ready")),
-    "healer that dies, healer, flusher, pending lost": ("claims", W(1, 1), HX, H("i"), F(), Fault("pending")),
+    "first start: writer, 2 healers, pending lost": ("position", W(1, 1), H("h"), H("i"), Fault("pending")),
+    "healer that dies, healer, flusher, pending lost": ("position.done", W(1, 1), HX, H("i"), F(), Fault("pending")),
     # The declaration changes, and processes of the old one go on.
     "declaration: silent old writer, healer twice, reader": ("window", old(1, 1, 0, "silent"), H("h", 2), R()),
     "declaration: old writer, healer twice, reader":

@@ -48,12 +48,12 @@ STEPS: list[tuple[Any, str]] = [
     (heal.Healer, "_doubt_requested:requests _ground:ground"),
     (QuerySet, "delete:delete"),
     (CounterState, "save:note"),
-    (walk.Walker, "_claim:claim compare:compare compare_stored:compare _release:leave"),
+    (walk.Walker, "_next:page compare:compare compare_stored:compare _move:leave"),
     (walk, "doubt:doubt"),
 ]
 """What does the steps of the model, and their names."""
 
-LOCKED, WAITING = {"recover", "note"}, {"begin", "check", "on", "claim", "leave", "apply"}  # before these steps
+LOCKED, WAITING = {"recover", "note"}, {"begin", "check", "on", "page", "leave", "apply"}  # before these steps
 
 SUBJECTS: dict[str, Callable[..., Any]] = {
     "keep": lambda buffer, generation, token, counts: counts,
@@ -228,7 +228,7 @@ class Replay:
         if what == "raw SQL":
             add_rows(self.keys[0], 1, 0)
             yield
-            walk.change_state(generations.state_row(votes), lambda state: setattr(state, "began", 0))  # one is due
+            walk.change_state(generations.state_row(votes), lambda state: not setattr(state, "began", 0))  # one is due
         elif what == "db back":
             tables: list[Any] = [Vote, VoteCount, CounterState, RecountRequest]
             copied = [list(table.objects.all()) for table in tables]
@@ -318,8 +318,8 @@ def add_rows(key: CompositeKey, number: int, old: int) -> None:
 
 
 def moves_without(rule: str, scenario: str) -> list[model.Move]:
-    """The history that breaks without a rule. The package counts the rows of a page right before it claims the page,
-    and the model afterwards: so a claim is put off."""
+    """The history that breaks without a rule. The package counts the rows of a page when it begins the page, and the
+    model afterwards: so the beginning is put off."""
     found = explore(scenario, [rule, *TOGETHER.get(rule, [])])
     moves: list[model.Move] = []
     for move, (_, _, processes) in found.history[1:]:
@@ -327,7 +327,7 @@ def moves_without(rule: str, scenario: str) -> list[model.Move]:
         moves += [move, move._replace(step="confirm")] if is_silent else [move]
     for i, move in reversed([*enumerate(moves)]):
         following = next((j for j, other in enumerate(moves) if j > i and other.process == move.process), i)
-        if move.step == "claim" and not move.label and moves[following].step == "compare":
+        if move.step == "page" and not move.label and moves[following].step == "compare":
             moves.insert(following - 1, moves.pop(i))
     return moves
 
@@ -343,7 +343,6 @@ def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
         replay.finish()
     with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0, DEPLOY_SECONDS=0, WALK_SECONDS=3600):
         be_a_new_process()
-        monkeypatch.setattr(walk, "TAKE_OVER_SECONDS", 0)
         for _ in range(3):
             votes.heal()
             votes.flush()

@@ -5,7 +5,6 @@ import logging
 import time
 from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import pytest
 from django.contrib.auth import get_user_model
@@ -29,10 +28,8 @@ from tests.support import (
     doubted,
     entries,
     generation,
-    is_walking,
     notify,
     sent,
-    stored,
     unheard,
 )
 from tests.tasks.counters import open_issues, urgent_issues
@@ -104,27 +101,6 @@ def test_two_flushers_share_a_walk(restored):
     assert others[:2] == [2, 2]
     assert state().speed == ""
     assert_heals(*restored)
-
-
-def heal_later() -> None:
-    """Heal after claims can be taken over."""
-    with mock.patch.object(walk.time, "time", return_value=time.time() + 60):
-        for _ in range(5):
-            unread.heal(60)
-            unread.flush()
-
-
-def test_owners_come_into_a_page_that_is_taken_over(healed, small_pages, make_user):
-    first, second, third, fourth = sorted((make_user() for _ in range(4)), key=lambda user: user.pk)
-    for user in (first, third, fourth):
-        notify(user, 1)
-    create_unheard(third)
-    unread.invalidate()
-    assert Walker(unread)._claim()  # by a flusher that is killed
-    Notification.objects.create(user=second, title="new")
-    heal_later()
-    assert not is_walking()
-    assert stored(third) == 2
 
 
 # --------------------------------------------------------------------------------------------------------------- gently
