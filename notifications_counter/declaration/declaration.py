@@ -1,6 +1,6 @@
 """Declares what a counter counts, for whom, and where.
 
-Declarations are registered here, by name and by the tables of source and totals. ``counters.py`` adds the methods that
+Declarations are registered here, by name and by the table of the source. ``counters.py`` adds the methods that
 sites call.
 """
 
@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import NamedTuple
 
 from django.apps import apps
 from django.core.exceptions import AppRegistryNotReady
@@ -33,7 +32,7 @@ from .owners import Owners
 
 _declarations: dict[str, Declaration] = {}
 _switched_off: dict[str, Declaration] = {}
-_by_table: dict[str, TableCounters | None] = {}
+_by_table: dict[str, tuple[Declaration, ...] | None] = {}
 NAME = re.compile(r"[^{}\x00-\x1f\x7f]{1,100}")
 
 
@@ -51,15 +50,8 @@ def switched_off(source: str) -> dict[str, Declaration]:
     }
 
 
-class TableCounters(NamedTuple):
-    """The counters that count the rows of a table, and the counters that store their totals in it."""
-
-    sources: tuple[Declaration, ...] = ()
-    totals: tuple[Declaration, ...] = ()
-
-
-def counters_of_table(table: str) -> TableCounters | None:
-    """Return the counters of a table, for any model that writes to it, or None."""
+def counters_of_table(table: str) -> tuple[Declaration, ...] | None:
+    """Return the counters that count the rows of a table, whichever model writes to it; None if there are none."""
     if not _by_table:
         with suppress(AppRegistryNotReady):
             # All at once: another thread would take a table that is still missing for uncounted.
@@ -67,14 +59,12 @@ def counters_of_table(table: str) -> TableCounters | None:
     return _by_table.get(table)
 
 
-def _find_counters() -> dict[str, TableCounters | None]:
-    found: dict[str, TableCounters | None] = {"": None}
+def _find_counters() -> dict[str, tuple[Declaration, ...] | None]:
+    found: dict[str, tuple[Declaration, ...] | None] = {"": None}
     for counter in _declarations.values():
         with suppress(LookupError):  # a system check reports it
-            for model, role in ((counter.source, "sources"), (counter.totals, "totals")):
-                table = model._meta.db_table
-                counters = found.get(table) or TableCounters()
-                found[table] = counters._replace(**{role: (*getattr(counters, role), counter)})
+            table = counter.source._meta.db_table
+            found[table] = (*(found.get(table) or ()), counter)
     return found
 
 
@@ -160,8 +150,8 @@ class Declaration(Owners):
     @property
     def sharing(self) -> list[Declaration]:
         """The counters that store their totals in the same rows, including this one."""
-        counters = counters_of_table(self.totals._meta.db_table)
-        return [counter for counter in counters.totals if counter.db == self.db] if counters else [self]
+        table = self.totals._meta.db_table
+        return [each for each in declarations() if each.totals._meta.db_table == table and each.db == self.db]
 
     @cached_property
     def condition(self) -> Condition:

@@ -34,7 +34,6 @@ from ..reader import Reader
 from ..sql import dialect
 from ..sql.everyone import PAGE
 from ..sql.target import Chunk, Target
-from ..writes.door import maintained
 from .generations import state_row
 from .history import log_event
 from .state import FULL_SPEED, WalkState
@@ -214,8 +213,7 @@ class Flusher:
                     return False
                 before = self.target.stored(keys)
                 if stored := [key for key in keys if counts[key] or key in before]:
-                    with maintained():
-                        self.store(self.target, Chunk(counter.columns_of(stored), [counts[key] for key in stored]))
+                    self.store(self.target, Chunk(counter.columns_of(stored), [counts[key] for key in stored]))
         except DatabaseError as error:
             is_raised = not RAISED.isdisjoint((getattr(error.__cause__, "sqlstate", None), *error.args))
             if not is_raised and not isinstance(error, REFUSALS):

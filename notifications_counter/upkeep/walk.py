@@ -25,7 +25,6 @@ from ..exceptions import BufferUnavailable
 from ..models import CounterState, RecountRequest
 from ..sql.everyone import PAGE, Counted, Everyone
 from ..sql.owners import of_owners
-from ..writes.door import maintained
 from ..writes.transaction import doubt
 from .generations import refuse_in_transaction, state_row
 from .history import record
@@ -124,8 +123,7 @@ class Walker:
         if keys and exist and not self.dry_run:
             totals: QuerySet[Model] = QuerySet(counter.totals, using=counter.db)
             gone = totals.filter(of_owners(counter, counter.total_fields, keys, counter.db)).exclude(*exist)
-            with maintained():
-                gone.filter(**{sharing.field: 0 for sharing in counter.sharing}).delete()
+            gone.filter(**{sharing.field: 0 for sharing in counter.sharing}).delete()
 
     # --------------------------------------------------------------- on demand
     def compare_these(self, owner_keys: Iterable[str]) -> None:

@@ -10,10 +10,7 @@ what its row is, and a receiver of ``post_delete`` makes Django load every row t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from functools import lru_cache, partial, wraps
+from functools import lru_cache, wraps
 from typing import Any
 
 from django.db.models import Model
@@ -22,7 +19,6 @@ from ..buffer.buffer import silent_until
 from ..databases.routing import alias_for
 from ..declaration import counters_of_table
 from ..internals import (
-    BaseDatabaseWrapper,
     DeleteQuery,
     Execute,
     InsertQuery,
@@ -45,18 +41,6 @@ DOORS: tuple[tuple[type[SQLCompiler], str], ...] = (
     *((kind, "execute_sql") for kind in QUERIES),
     (SQLUpdateCompiler, "execute_returning_sql"),  # from Django 6.0 on
 )
-
-_maintained: ContextVar[bool] = ContextVar("maintained", default=False)
-
-
-@contextmanager
-def maintained() -> Iterator[None]:
-    """Mark writes to stored totals as the app's own. Any others put everyone in doubt."""
-    token = _maintained.set(True)
-    try:
-        yield
-    finally:
-        _maintained.reset(token)
 
 
 def install() -> None:
@@ -87,14 +71,11 @@ def _door(kind: type[SQLCompiler], name: str) -> Execute:
     @wraps(getattr(kind, name))
     def execute(compiler: SQLCompiler, *args: Any, **kwargs: Any) -> object:
         query, connection, meta = compiler.query, compiler.connection, compiler.query.get_meta()
-        tables = counters_of_table(meta.db_table)
-        if tables is None:
+        counters = counters_of_table(meta.db_table)
+        if counters is None:
             return original(compiler, *args, **kwargs)
         if name == "execute_returning_sql" and not (args[0] and connection.features.can_return_rows_from_update):
             return original(compiler, *args, **kwargs)  # it calls execute_sql()
-        if tables.totals:
-            return _write_totals(tables.totals, compiler, partial(original, compiler, *args, **kwargs))
-        counters = tables.sources
         if hasattr(query, "values"):  # an UPDATE
             names = {field.attname for field, *_ in query.values}
             counters = tuple([counter for counter in counters if names and counter.reads(names)])
@@ -115,7 +96,8 @@ def _count(
     """Execute a statement on a table with these counters, and count what it changes."""
     query, connection = compiler.query, compiler.connection
     if lack_columns(counters, query.get_meta().model):
-        return _doubt_everyone(counters, connection, partial(original, compiler, *args, **kwargs))
+        everyone = dict.fromkeys(counters, EVERYONE)
+        return Ledger.on(connection).write(None, lambda: (original(compiler, *args, **kwargs), everyone))
     is_stock = type(query) is QUERIES[kind] and type(compiler) is connection.ops.compiler(kind.__name__)
     if kind is SQLInsertCompiler:
         return insert(counters, compiler, original, is_stock, *args, **kwargs)
@@ -126,20 +108,3 @@ def _count(
 def lack_columns(counters: Counters, model: type[Model]) -> bool:
     """Return whether this model of the table lacks a column of any counter, as one of an older migration may."""
     return not all(counter.has_columns(model) for counter in counters)
-
-
-def _write_totals(counters: Counters, compiler: SQLCompiler, execute: Execute) -> object:
-    """Execute a statement that writes stored totals. If it is not the app's own, everyone is in doubt."""
-    query = compiler.query
-    if hasattr(query, "values"):  # an UPDATE
-        names = {field.name for field, *_ in query.values}
-        counters = tuple(c for c in counters if names & {c.field, *(field.name for field in c.total_fields)})
-    counters = tuple(c for c in counters if c.db == compiler.connection.alias)  # a counter belongs to one database
-    if not counters or _maintained.get():
-        return execute()
-    return _doubt_everyone(counters, compiler.connection, execute)
-
-
-def _doubt_everyone(counters: Counters, connection: BaseDatabaseWrapper, execute: Execute) -> object:
-    everyone = dict.fromkeys(counters, EVERYONE)
-    return Ledger.on(connection).write(None, lambda: (execute(), everyone))
