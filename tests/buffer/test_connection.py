@@ -4,7 +4,6 @@ connection next reads it, or the connection is closed."""
 import gc
 import subprocess
 import sys
-import weakref
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -184,21 +183,6 @@ def test_pools_of_the_site(use, server, options, alice, caplog):
         other.set(f"{buffer().trusted[1]}{alice.pk}", b"\xff")  # no text
         assert unread.count(alice) == 2
     assert caplog.records == []
-
-
-def test_nothing_grows_with_each_call(use, server, alice):
-    """A connection of a limited pool goes back after each call, and keeps nothing of it."""
-
-    def callbacks() -> int:
-        return sum(type(each) is weakref.WeakMethod for each in gc.get_objects())  # lazy objects stay lazy
-
-    use(server.url, CONNECTION_POOL_KWARGS=LIMITED)
-    unread.heal()
-    assert_reads(alice)
-    before = callbacks()
-    for _ in range(20):
-        unread.count(alice)
-    assert callbacks() < before + 10
 
 
 def test_more_threads_than_connections(use, server, alice):
