@@ -1,8 +1,9 @@
-"""python -m tests [--all] [--second-try] [pytest arguments]: the tests on real servers.
+"""python -m tests [--all | --rest] [--second-try] [pytest arguments]: the tests on real servers.
 
 Each test runs once, where it says most; those marked ``slow`` only run if they are named. With ``--all``, all tests run
-in each combination that matters. If this machine has no program for a server, another one takes its place or its tests
-are left out, and the last lines say so. With CI=true that is a failure.
+in each combination that matters; with ``--rest``, what a run without it has left out. If this machine has no program
+for a server, another one takes its place or its tests are left out, and the last lines say so. With CI=true that is a
+failure.
 """
 
 from __future__ import annotations
@@ -40,8 +41,7 @@ class Run:
 
     @property
     def tests(self) -> str:
-        marked = f"tests marked '{self.marker}'" if self.marker else "all tests"
-        return f"users with {self.user_key} keys, {marked}"
+        return f"users with {self.user_key} keys, tests marked '{self.marker}'"
 
     def without_slow(self) -> Run:
         return replace(self, marker=f"{self.marker} and not slow")
@@ -54,21 +54,24 @@ ONCE = (
 ALL = (
     Run("postgresql", "redis", "int", "not once"),
     Run("mariadb", "valkey", "uuid", "not once"),
-    Run("sqlite", "redis", "string", ""),
+    Run("sqlite", "redis", "string", "once or not once"),
     Run("postgresql", "valkey", "string", "keys"),
 )
+REST = (replace(ALL[0], marker="slow and not once"), ALL[1], replace(ALL[2], marker="slow or not once"), ALL[3])
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser("python -m tests", allow_abbrev=False, epilog="Other arguments go to pytest.")
     parser.add_argument("--all", action="store_true", help="every test, in each combination that matters")
+    parser.add_argument("--rest", action="store_true", help="of all, what a run without this leaves out")
     parser.add_argument("--second-try", action="store_true", help="run failed tests once more, one at a time")
     options, arguments = parser.parse_known_args(arguments)
     summary: list[str] = []
     results: list[int] = []
     missing = False
     names_tests = any(not argument.startswith("-") for argument in arguments)
-    runs = ALL if options.all else ONCE if names_tests else [run.without_slow() for run in ONCE]
+    quick = [run.without_slow() for run in ONCE]
+    runs = ALL if options.all else REST if options.rest else ONCE if names_tests else quick
     for run in runs:
         print(f"\n{run}", flush=True)
         with ExitStack() as stack:
