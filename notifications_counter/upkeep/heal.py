@@ -13,7 +13,7 @@ from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
 from ..models import RecountRequest
 from ..sql.everyone import PAGE
-from ..writes.transaction import doubt
+from ..writes.transaction import EVERYONE, doubt
 from .generations import begin_generation, lost, refuse_in_transaction, state_row
 from .switch import declare, put_in_force, switch_on
 from .walk import Difference, Result, Walker, note_mismatches
@@ -66,7 +66,7 @@ class Healer:
         rows = RecountRequest.objects.using(self.counter.db)
         requests = rows.filter(counter=self.counter.name).order_by("pk")
         while found := list(requests.values_list("pk", "owner", "everyone")[:PAGE]):
-            owners = {(self.counter, None if everyone else owner) for _, owner, everyone in found}
+            owners = {(self.counter, EVERYONE if everyone else owner) for _, owner, everyone in found}
             if doubt(owners):
                 return False
             rows.filter(pk__in=[pk for pk, *_ in found]).delete()

@@ -30,7 +30,7 @@ from ..internals import (
 )
 from .ledger import Ledger
 from .statements import Counters, UpdateOrDelete, insert
-from .transaction import EVERYONE
+from .transaction import ALL_IN_DOUBT
 
 QUERIES: dict[type[SQLCompiler], type] = {
     SQLInsertCompiler: InsertQuery,
@@ -96,7 +96,7 @@ def _count(
     """Execute a statement on a table with these counters, and count what it changes."""
     query, connection = compiler.query, compiler.connection
     if lack_columns(counters, query.get_meta().model):
-        everyone = dict.fromkeys(counters, EVERYONE)
+        everyone = dict.fromkeys(counters, ALL_IN_DOUBT)
         return Ledger.on(connection).write(None, lambda: (original(compiler, *args, **kwargs), everyone))
     is_stock = type(query) is QUERIES[kind] and type(compiler) is connection.ops.compiler(kind.__name__)
     if kind is SQLInsertCompiler:

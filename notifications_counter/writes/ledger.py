@@ -26,7 +26,7 @@ from ..internals import (
     in_manual_transaction,
     watch_transactions,
 )
-from .transaction import EVERYONE, Deltas, OwnerKeys, TransactionLog, doubt, request_recounts
+from .transaction import ALL_IN_DOUBT, EVERYONE, Deltas, OwnerKeys, TransactionLog, doubt, request_recounts
 
 T = TypeVar("T")
 
@@ -108,7 +108,7 @@ class Ledger:
                 transaction.set_rollback(True, using=self.using)
             else:
                 with suppress(Error):
-                    self._collect({counter: EVERYONE for counter in declarations() if counter.db == self.using})
+                    self._collect({counter: ALL_IN_DOUBT for counter in declarations() if counter.db == self.using})
             raise
 
     def _collect(self, change: Deltas) -> None:
@@ -187,7 +187,7 @@ class Ledger:
         or may not see the commits of others."""
         for log in self._logs.values():
             deltas = log.deltas.get(counter, ())
-            if owner_key in deltas or None in deltas:
+            if owner_key in deltas or EVERYONE in deltas:
                 return True
         connection = self._connection()
         return self.may_see_old_data() if connection.in_atomic_block else in_manual_transaction(connection)
@@ -195,7 +195,7 @@ class Ledger:
     def keys_to_count(self, counter: Declaration, keys: Sequence[Key]) -> Sequence[Key]:
         """Return the primary keys of those owners whose rows this connection must count, for these reasons."""
         touched = [log.deltas[counter] for log in self._logs.values() if counter in log.deltas]
-        if self.may_see_old_data() or any(None in deltas for deltas in touched):
+        if self.may_see_old_data() or any(EVERYONE in deltas for deltas in touched):
             return keys
         return [key for key in keys if any(str(key) in deltas for deltas in touched)] if touched else []
 

@@ -18,7 +18,7 @@ from ..internals import ROW_COUNT, Execute, OnConflict, SQLCompiler, SQLDeleteCo
 from .facts import UNKNOWN, Contribution, contribution, facts_after, facts_of_where, inserted
 from .ledger import Ledger
 from .rows import Row, Rows, columns_of, convert, is_plain, keep_to, keys_listed, lock_rows, rows_by_key, selects_first
-from .transaction import EVERYONE, Deltas
+from .transaction import ALL_IN_DOUBT, Deltas, OwnerKey
 
 Counters = tuple[Declaration, ...]
 Sums = dict[str | None, tuple[int, int]]
@@ -42,7 +42,7 @@ def sums_of(counters: Iterable[Declaration], rows: Iterable[Row]) -> Iterator[tu
         yield counter, sums
 
 
-def doubts_of(owner_keys: Iterable[str | None]) -> dict[str | None, Delta]:
+def doubts_of(owner_keys: Iterable[OwnerKey | None]) -> dict[OwnerKey, Delta]:
     """Put owners in doubt."""
     return dict.fromkeys(owner_key for owner_key in owner_keys if owner_key is not None)
 
@@ -107,7 +107,7 @@ def insert(counters: Counters, compiler: SQLCompiler, execute: Execute, is_stock
                     if query.on_conflict is None:  # otherwise, some were there before
                         found_deltas[counter] = {o: total for o, (total, _) in sums.items() if o is not None}
                 return result, found_deltas
-        return result, dict.fromkeys(counters, EVERYONE)
+        return result, dict.fromkeys(counters, ALL_IN_DOUBT)
 
     write = Ledger.on(connection).write
     return write(deltas, as_they_say) if names_owners else write(None, read_back)
@@ -142,7 +142,7 @@ class Effect(NamedTuple):
         owners = [said.owner for said in (self.before, self.after) if said.value != 0]
         return [owner for owner in owners if owner not in (UNKNOWN, None)]
 
-    def deltas(self, before: Sums) -> dict[str | None, Delta]:
+    def deltas(self, before: Sums) -> dict[OwnerKey, Delta]:
         """Return the deltas, given the rows before, if it says what becomes of a row."""
         deltas: dict[str | None, int] = dict.fromkeys(before, 0)
         for owner_key, (total, number) in before.items():
@@ -228,7 +228,7 @@ class UpdateOrDelete:
         with self.connection.execute_wrapper(append_returning):
             result, number = self._execute()
         if len(rows) != number:  # other code has changed the statement, too
-            return result, dict.fromkeys(self.counters, EVERYONE)
+            return result, dict.fromkeys(self.counters, ALL_IN_DOUBT)
         deltas: Deltas = {}
         for counter, sums in sums_of(self.counters, convert(rows, ours.fields[ours.number_of_keys :], self.compiler)):
             value = self.effects[counter].before.value
@@ -263,5 +263,5 @@ class UpdateOrDelete:
                 continue
             deltas[counter] = doubts_of([*sums, *owners_after[counter], *effect.owner_keys])
             if not are_found or not (after or effect.names_owner_after):
-                deltas[counter] = EVERYONE
+                deltas[counter] = ALL_IN_DOUBT
         return result, deltas

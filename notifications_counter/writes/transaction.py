@@ -14,6 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from enum import Enum
 from itertools import repeat
 from typing import NamedTuple
 
@@ -35,16 +36,23 @@ from ..timeseries import LARGEST, TimeSeries
 
 logger = logging.getLogger("notifications_counter")
 
-Owner = tuple[Declaration, str | None]
-"""A counter, and an owner key; None for everyone."""
 
-OwnerKeys = Mapping[Declaration, Collection[str | None]]
-"""Owner keys by counter; None stands for everyone."""
+class Everyone(Enum):
+    """Stands for all owners of a counter, in place of an owner key."""
 
-Deltas = dict[Declaration, dict[str | None, Delta]]
-"""How counts change, by counter and owner key. None as the key stands for everyone, None as the delta for a doubt."""
+    EVERYONE = "everyone"
 
-EVERYONE: dict[str | None, Delta] = {None: None}
+
+EVERYONE = Everyone.EVERYONE
+
+OwnerKey = str | Everyone
+Owner = tuple[Declaration, OwnerKey]
+OwnerKeys = Mapping[Declaration, Collection[OwnerKey]]
+
+Deltas = dict[Declaration, dict[OwnerKey, Delta]]
+"""How counts change, by counter and owner key. A delta of None puts the owner in doubt."""
+
+ALL_IN_DOUBT: dict[OwnerKey, Delta] = {EVERYONE: None}
 
 
 class Intent(NamedTuple):
@@ -57,7 +65,7 @@ class Intent(NamedTuple):
 
     @property
     def owners(self) -> list[Owner]:
-        return [(self.counter, owner_key) for owner_key in self.owner_keys or (None,)]
+        return [(self.counter, owner_key) for owner_key in self.owner_keys or (EVERYONE,)]
 
 
 class TransactionLog:
@@ -72,7 +80,7 @@ class TransactionLog:
         self.schema = schema_of(connection)  # it may be another one when the transaction commits
         self.deltas: Deltas = {}
         self.intents: list[Intent] = []
-        self._unannounced: dict[Declaration, list[str | None]] = {}
+        self._unannounced: dict[Declaration, list[OwnerKey]] = {}
         self._refused: list[Owner] = []  # whom Redis refused to announce, so that they have RecountRequests
         self.announced_at = math.inf
 
@@ -122,7 +130,7 @@ class TransactionLog:
             except BufferUnavailable:  # the id of the database is unknown
                 refused += [(counter, owner_key) for owner_key in owner_keys]
                 continue
-            named = [key for key in owner_keys if key is not None]
+            named = [key for key in owner_keys if key is not EVERYONE]
             for some in [()] if len(named) < len(owner_keys) else chunked(named, OWNERS_PER_CALL):
                 intents.append(Intent(os.urandom(16).hex(), counter, buffer, some))
         self.announced_at = min(self.announced_at, time.monotonic())
@@ -184,7 +192,8 @@ class TransactionLog:
         """Send ``counts_changed`` for the owners whose counts may have changed."""
         for counter, deltas in self.deltas.items():
             if owner_keys := [owner_key for owner_key, delta in deltas.items() if delta != 0]:
-                owners = None if None in deltas else [counter.parse(owner_key) for owner_key in owner_keys if owner_key]
+                named = [counter.parse(owner_key) for owner_key in owner_keys if owner_key is not EVERYONE]
+                owners = None if EVERYONE in deltas else named
                 counts_changed.send_robust(sender=counter, counter=counter, owners=owners, using=self.using)
 
     def _record_activity(self) -> None:
@@ -209,12 +218,12 @@ def _grouped(intents: Sequence[Intent]) -> list[Sequence[Intent]]:
 # ------------------------------------------------------------------------ doubts
 def doubt(owners: Iterable[Owner]) -> list[Owner]:
     """Put owners in doubt, so that readers count their rows. Returns those for which Redis was unreachable."""
-    grouped: dict[Declaration, list[str | None]] = defaultdict(list)
+    grouped: dict[Declaration, list[OwnerKey]] = defaultdict(list)
     for counter, owner_key in owners:
         grouped[counter].append(owner_key)
     failed: list[Owner] = []
     for counter, owner_keys in grouped.items():
-        named = [key for key in owner_keys if key is not None]
+        named = [key for key in owner_keys if key is not EVERYONE]
         try:
             if len(named) < len(owner_keys):
                 counter.buffer.forget()
@@ -229,7 +238,12 @@ def request_recounts(using: str, owners: Sequence[Owner]) -> None:
     """Write RecountRequests, in the current transaction if there is one."""
     if not owners:
         return
-    requests = [RecountRequest(counter=c.name, owner=key or "", everyone=key is None) for c, key in owners]
+    requests = [
+        RecountRequest(counter=counter.name, everyone=True)
+        if owner_key is EVERYONE
+        else RecountRequest(counter=counter.name, owner=owner_key)
+        for counter, owner_key in owners
+    ]
     try:
         with as_manual_transaction(connections[using]), transaction.atomic(using=using):
             RecountRequest.objects.using(using).bulk_create(requests, batch_size=OWNERS_PER_CALL)
