@@ -96,7 +96,7 @@ class Forks:
                 swap(change)
                 for test in tests:
                     running.write_text(test)
-                    faulthandler.dump_traceback_later(60 + 10 * self.seconds[test], exit=True)  # it hangs
+                    faulthandler.dump_traceback_later(20 + 10 * self.seconds[test], exit=True)  # it hangs
                     self.run(test)
                     if self.failed:
                         break
