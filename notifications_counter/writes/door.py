@@ -29,7 +29,7 @@ from ..internals import (
     UpdateQuery,
 )
 from .ledger import Ledger
-from .statements import Counters, UpdateOrDelete, insert
+from .statements import Counters, Insert, UpdateOrDelete
 from .transaction import ALL_IN_DOUBT
 
 QUERIES: dict[type[SQLCompiler], type] = {
@@ -99,9 +99,9 @@ def _count(
         everyone = dict.fromkeys(counters, ALL_IN_DOUBT)
         return Ledger.on(connection).write(None, lambda: (original(compiler, *args, **kwargs), everyone))
     is_stock = type(query) is QUERIES[kind] and type(compiler) is connection.ops.compiler(kind.__name__)
-    if kind is SQLInsertCompiler:
-        return insert(counters, compiler, original, is_stock, *args, **kwargs)
-    return UpdateOrDelete(counters, compiler, original, is_stock, *args, **kwargs).run()
+    of_kind = Insert if kind is SQLInsertCompiler else UpdateOrDelete
+    statement = of_kind(counters, compiler, original, is_stock, *args, **kwargs)
+    return Ledger.on(connection).write(statement.owners, statement.execute)
 
 
 @lru_cache(maxsize=100)

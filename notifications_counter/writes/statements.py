@@ -16,9 +16,8 @@ from ..buffer.types import Delta
 from ..declaration import Declaration
 from ..internals import ROW_COUNT, Execute, OnConflict, SQLCompiler, SQLDeleteCompiler, WrapperContext
 from .facts import UNKNOWN, Contribution, contribution, facts_after, facts_of_where, inserted
-from .ledger import Ledger
 from .rows import Row, Rows, columns_of, convert, is_plain, keep_to, keys_listed, lock_rows, rows_by_key, selects_first
-from .transaction import ALL_IN_DOUBT, Deltas, OwnerKey
+from .transaction import ALL_IN_DOUBT, Deltas, OwnerKey, OwnerKeys
 
 Counters = tuple[Declaration, ...]
 Sums = dict[str | None, tuple[int, int]]
@@ -48,26 +47,42 @@ def doubts_of(owner_keys: Iterable[OwnerKey | None]) -> dict[OwnerKey, Delta]:
 
 
 # ------------------------------------------------------------------------- INSERT
-def insert(counters: Counters, compiler: SQLCompiler, execute: Execute, is_stock: bool, fields: Any = None) -> object:
-    """Execute an INSERT by the original method, and return its result, with these ``fields``. ``is_stock``: query and
-    compiler have Django's own classes. Others may do anything."""
-    query: Any = compiler.query
-    connection, names = compiler.connection, tuple(map(ATTNAME, query.fields))
-    deltas: Deltas = {}
-    names_owners = query.on_conflict is not OnConflict.UPDATE
-    for counter in counters:
-        said, sums = inserted(query.model, counter, names, query.raw), deltas.setdefault(counter, {})
-        for instance in query.objs:
-            facts = instance.__dict__ if said.is_complete else said.facts(instance)
-            owner, value = contribution(counter, facts, connection)
-            if owner is UNKNOWN and value != 0:
-                names_owners = False
-            elif owner is not None and value != 0:
-                before = sums.get(owner, 0)
-                sums[owner] = None if value is None or before is None else before + value
+class Insert:
+    """An INSERT, which ``execute_by`` executes, and which returns these ``fields``. ``is_stock``: query and compiler
+    have Django's own classes. Others may do anything.
 
-    def as_they_say() -> tuple[object, Deltas]:
-        """The database may skip rows, because of a conflict, a trigger or a rule."""
+    ``owners``  whose counts it may change; None if only the database can tell
+    """
+
+    def __init__(
+        self, counters: Counters, compiler: SQLCompiler, execute_by: Execute, is_stock: bool, fields: Any = None
+    ):
+        self.counters, self.compiler, self.is_stock, self.fields = counters, compiler, is_stock, fields
+        query: Any = compiler.query
+        self.query = query
+        self.connection, self._execute_by = compiler.connection, execute_by
+        self.deltas: Deltas = {}
+        names, names_owners = tuple(map(ATTNAME, query.fields)), query.on_conflict is not OnConflict.UPDATE
+        for counter in counters:
+            said = inserted(query.model, counter, names, query.raw)
+            sums = self.deltas.setdefault(counter, {})
+            for instance in query.objs:
+                facts = instance.__dict__ if said.is_complete else said.facts(instance)
+                owner, value = contribution(counter, facts, self.connection)
+                if owner is UNKNOWN and value != 0:
+                    names_owners = False
+                elif owner is not None and value != 0:
+                    before = sums.get(owner, 0)
+                    sums[owner] = None if value is None or before is None else before + value
+        self.owners: OwnerKeys | None = self.deltas if names_owners else None
+
+    def execute(self) -> tuple[object, Deltas]:
+        """Execute it, and return its result and its change."""
+        return self._read_back() if self.owners is None else self._as_they_say()
+
+    def _as_they_say(self) -> tuple[object, Deltas]:
+        """The instances say whose the rows are. The database may skip some, because of a conflict, a trigger or a
+        rule."""
         number = 0
 
         def count(execute: Execute, sql: str, params: Sequence[object], many: bool, context: WrapperContext) -> object:
@@ -76,20 +91,20 @@ def insert(counters: Counters, compiler: SQLCompiler, execute: Execute, is_stock
             number += context["cursor"].rowcount
             return result
 
-        if fields and connection.features.can_return_columns_from_insert:
-            result = execute(compiler, fields)
+        if self.fields and self.connection.features.can_return_columns_from_insert:
+            result = self._execute_by(self.compiler, self.fields)
             number = sum(row is not None for row in result or ())  # None: Django fetched a row that was skipped
         else:
-            with connection.execute_wrapper(count):
-                result = execute(compiler, fields)
-        if number != len(query.objs) or query.on_conflict is not None or not is_stock:
-            return result, {counter: doubts_of(sums) for counter, sums in deltas.items()}
-        return result, deltas
+            with self.connection.execute_wrapper(count):
+                result = self._execute_by(self.compiler, self.fields)
+        if number != len(self.query.objs) or self.query.on_conflict is not None or not self.is_stock:
+            return result, {counter: doubts_of(sums) for counter, sums in self.deltas.items()}
+        return result, self.deltas
 
-    def read_back() -> tuple[object, Deltas]:
+    def _read_back(self) -> tuple[object, Deltas]:
         """Nothing says whose the rows are. Read them back, unless an upsert has taken them over from others."""
-        result = execute(compiler, fields)
-        key, returned = query.model._meta.pk, [field.attname for field in fields or ()]
+        query, result = self.query, self._execute_by(self.compiler, self.fields)
+        key, returned = query.model._meta.pk, [field.attname for field in self.fields or ()]
         updated = {field.attname for field in query.update_fields}
         if key.attname in returned and len(result or ()) == len(query.objs):
             pks = [row[returned.index(key.attname)] for row in result]
@@ -97,20 +112,17 @@ def insert(counters: Counters, compiler: SQLCompiler, execute: Execute, is_stock
             pks = [None]  # a row that was in conflict has a key of its own
         else:
             pks = [getattr(instance, key.attname, None) for instance in query.objs]
-        moves = query.on_conflict is not None and any(counter.moves(updated) for counter in counters)
-        if is_stock and not moves and not any(pk is None or (isinstance(pk, tuple) and None in pk) for pk in pks):
-            found = rows_by_key(query.model, connection, pks, counters)
+        moves = query.on_conflict is not None and any(counter.moves(updated) for counter in self.counters)
+        if self.is_stock and not moves and not any(pk is None or (isinstance(pk, tuple) and None in pk) for pk in pks):
+            found = rows_by_key(query.model, self.connection, pks, self.counters)
             if len(found) == len(pks):  # otherwise, a key is an expression, or stored in another form
-                found_deltas: Deltas = {}
-                for counter, sums in sums_of(counters, found.values()):
-                    found_deltas[counter] = doubts_of(sums)
+                deltas: Deltas = {}
+                for counter, sums in sums_of(self.counters, found.values()):
+                    deltas[counter] = doubts_of(sums)
                     if query.on_conflict is None:  # otherwise, some were there before
-                        found_deltas[counter] = {o: total for o, (total, _) in sums.items() if o is not None}
-                return result, found_deltas
-        return result, dict.fromkeys(counters, ALL_IN_DOUBT)
-
-    write = Ledger.on(connection).write
-    return write(deltas, as_they_say) if names_owners else write(None, read_back)
+                        deltas[counter] = {o: total for o, (total, _) in sums.items() if o is not None}
+                return result, deltas
+        return result, dict.fromkeys(self.counters, ALL_IN_DOUBT)
 
 
 # -------------------------------------------------------------- UPDATE and DELETE
@@ -153,12 +165,12 @@ class Effect(NamedTuple):
 
 
 class UpdateOrDelete:
-    """An UPDATE or DELETE of the rows that a query selects. For the arguments, see ``insert``."""
+    """An UPDATE or DELETE of the rows that a query selects. For arguments and ``owners``, see ``Insert``."""
 
     def __init__(
-        self, counters: Counters, compiler: SQLCompiler, execute: Execute, is_stock: bool, result_type: object = None
+        self, counters: Counters, compiler: SQLCompiler, execute_by: Execute, is_stock: bool, result_type: object = None
     ):
-        self.compiler, self.is_stock, self._execute_by = compiler, is_stock, execute
+        self.compiler, self.is_stock, self._execute_by = compiler, is_stock, execute_by
         self.query: Any = compiler.query
         self.connection = compiler.connection
         self.model = self.query.get_meta().model  # perhaps a migration's, of the counted table
@@ -166,7 +178,10 @@ class UpdateOrDelete:
         self.fields = result_type if isinstance(result_type, list | tuple) else None  # of save(), since Django 6.0
         self.names = {field.attname for field, *_ in getattr(self.query, "values", ())}
         self.effects = {c: effect for c in counters if not (effect := self._effect(c)).is_none}
-        self.counters = tuple(self.effects)
+        self.counters, effects = tuple(self.effects), self.effects.values()
+        self.owners: OwnerKeys | None = None
+        if all(effect.before.names_owner and effect.after.names_owner for effect in effects):
+            self.owners = {counter: effect.owner_keys for counter, effect in self.effects.items()}
 
     def _effect(self, counter: Declaration) -> Effect:
         query, after = self.query, Contribution(None, 0)
@@ -178,19 +193,17 @@ class UpdateOrDelete:
         after = contribution(counter, facts_after(facts, query.values), self.connection)
         return Effect(before, after if self.is_stock else SAYS_NOTHING, counter.moves(self.names))
 
-    def run(self) -> object:
-        """Execute it, and return the number of rows, or the fields that are asked for."""
-        effects, write = self.effects.values(), Ledger.on(self.connection).write
-        if not effects:
-            return self._execute()[0]
-        if all(effect.before.names_owner and effect.after.names_owner for effect in effects):
-            return write({c: effect.owner_keys for c, effect in self.effects.items()}, self._as_it_says)
+    def execute(self) -> tuple[object, Deltas]:
+        """Execute it, and return the number of rows, or the fields that are asked for, and its change."""
+        if self.owners is not None:
+            return self._as_it_says()
+        effects = self.effects.values()
         # Locking the few rows of some keys says more than what an UPDATE returns, which is how they are after it.
         locks = keys_listed(self.query) and any(effect.before.value is None for effect in effects)
         returns = self.is_delete or not (locks or self.fields or any(effect.moves for effect in effects))
         if returns and self.is_stock and self.connection.vendor == "postgresql":
-            return write(None, self._return)
-        return write(None, self._lock)
+            return self._return()
+        return self._lock()
 
     def _execute(self) -> tuple[object, int]:
         """Execute it, and return its result, and the number of rows."""
