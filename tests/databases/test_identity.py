@@ -10,6 +10,7 @@ import pytest
 import redis
 from django.core.management import call_command
 from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
@@ -36,6 +37,16 @@ def test_a_database_that_was_emptied_has_other_keys(kept: Any, make_user: Any) -
     new = make_user(pk=kept.pk, username="alice")
     assert_reads(new)
     assert_heals(new)
+
+
+def test_the_id_is_asked_for_when_a_connection_is_made(kept: Any) -> None:
+    """And not by the first read, whose queries a site's test may count."""
+    identity.databases.clear()
+    connection.close()
+    connection.connect()
+    with CaptureQueriesContext(connection) as queries:
+        assert unread.count(kept) == 3
+    assert not queries.captured_queries
 
 
 def test_a_database_without_the_table_counts_rows_and_keeps_nothing(kept: Any, redis_client: redis.Redis) -> None:
