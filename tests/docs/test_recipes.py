@@ -1,4 +1,4 @@
-"""The recipes of the pages about lists and the inbox do what they are for, and no more."""
+"""The recipes of the pages about lists, the inbox and REST frameworks do what they are for, and no more."""
 
 import re
 import sys
@@ -16,7 +16,7 @@ from notifications_counter.counters import unread
 from notifications_counter.inbox import urls
 from notifications_counter.models import Notification
 from tests.docs.test_docs import page, python_blocks, section
-from tests.support import notify, sent
+from tests.support import assert_exact, notify, sent
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
@@ -89,3 +89,41 @@ def test_an_inbox_of_some_notifications_leaves_the_others_alone(alice, module):
         assert list(Notification.objects.order_by("pk").values()) == others
         Notification.objects.create(user=alice, title="for all to see", kind="sale")
         assert b"for all to see" in client.get(reverse("notifications:inbox")).content
+
+
+# ------------------------------------------------------------------------------------------------- REST frameworks
+@pytest.mark.parametrize(("name", "package"), [("Django REST framework", "rest_framework"), ("django-ninja", "ninja")])
+def test_the_inbox_by_a_framework(alice, bob, module, settings, name, package):
+    """It lists, counts, marks and deletes the user's own notifications, and no others."""
+    pytest.importorskip(package)
+    blocks = python_blocks(section(page("howto/rest-frameworks.md"), name))
+    for made, code in zip(("inbox.api", "inbox.urls"), blocks, strict=True):
+        module(made, code)
+    settings.ROOT_URLCONF = "inbox.urls"
+
+    def rows(response) -> list[dict]:
+        page = response.json()
+        return page["results"] if "results" in page else page["rows"]
+
+    client = Client()
+    client.force_login(alice)
+    theirs = notify(bob, 2)
+    mine = notify(alice, 25)
+    listed = rows(client.get("/api/notifications/"))
+    assert [row["id"] for row in listed] == [row.pk for row in mine[:4:-1]]
+    assert listed[0].keys() == {"id", "kind", "title", "body", "url", "data", "created_at", "read_at"}
+    assert client.get("/api/notifications/unread/").json() == {"unread": 25}
+    assert client.get(f"/api/notifications/{mine[0].pk}/").json()["title"] == "0"
+    ids = [mine[0].pk, mine[1].pk, theirs[0].pk]
+    changed = client.post("/api/notifications/mark-as-read/", {"ids": ids}, content_type="application/json")
+    assert changed.json() == {"changed": 2, "unread": 23}
+    wrong = client.post("/api/notifications/mark-as-read/", {}, content_type="application/json")
+    assert wrong.status_code in (400, 422)
+    assert client.delete(f"/api/notifications/{mine[2].pk}/").status_code == 204
+    for ask in (client.get, client.delete):
+        assert ask(f"/api/notifications/{theirs[0].pk}/").status_code == 404
+    assert unread.counts([alice, bob]) == {alice.pk: 22, bob.pk: 2}
+    assert_exact(alice, bob)
+    assert Client().get("/api/notifications/").status_code in (401, 403)
+    client.handler.enforce_csrf_checks = True
+    assert client.delete(f"/api/notifications/{mine[3].pk}/").status_code == 403

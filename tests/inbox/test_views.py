@@ -122,22 +122,13 @@ def test_a_tab_for_each_kind_with_its_number(with_kinds, client, alice, bob):
 
 
 # ----------------------------------------------------------------------------------------------------------- pages
-def make(user, seconds: list[int]) -> list[Notification]:
-    """Notifications of these ages, oldest first."""
-    now = timezone.now()
-    rows = notify(user, len(seconds))
-    for row, age in zip(rows, seconds, strict=True):
-        row.created_at = now - timedelta(seconds=age)
-    Notification.objects.bulk_update(rows, ["created_at"])
-    return rows
-
-
 @pytest.mark.parametrize("seconds", [[1, 1, 1, 1, 1, 1], [3, 3, 2, 2, 2, 1], [0, 1, 2, 3, 4, 5]])
 @pytest.mark.parametrize("size", [1, 2, 6])
 def test_pages_have_every_row_once_both_ways(alice, bob, seconds, size):
-    make(alice, seconds)
+    now, mine = timezone.now(), Notification.objects.for_user(alice)
+    for age in seconds:
+        Notification.objects.bulk_create([Notification(user=alice, title="x", created_at=now - timedelta(seconds=age))])
     notify(bob)
-    mine = Notification.objects.for_user(alice)
     every = list(mine.order_by("-created_at", "-pk"))
     pages = [page_of(mine, size)]
     while pages[-1].older:

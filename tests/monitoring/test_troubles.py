@@ -1,11 +1,14 @@
 """Trouble with Redis that other processes have: whoever watches sees it, and what to do."""
 
 from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 import redis
 
+from notifications_counter.buffer import client as client_module
 from notifications_counter.buffer import keys
+from notifications_counter.buffer.client import client_of
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
@@ -35,8 +38,20 @@ def test_trouble_that_goes_on_is_a_problem_for_a_minute_and_its_reason_is_told(c
     assert problem.kind == "redis"
     assert "maxmemory" in problem.reason
     assert "maxmemory" not in problem.text  # which is what the health check shows
-    client.hincrby(key, "at", -61)
+    note_elsewhere("other trouble")
+    [problem] = status_of(unread).problems
+    assert problem.reason == "other trouble"
+    for name in ("at", "since"):
+        client.hincrby(key, name, -61)
     assert status_of(unread).problems == ()
+    note_elsewhere("trouble again")
+    assert status_of(unread).problems == ()
+
+
+def note_elsewhere(reason: str) -> None:
+    """Another process has trouble. Each one notes it only once in a while."""
+    with mock.patch.object(client_module, "_clients", {}):
+        client_of("default").note_trouble(reason)
 
 
 # ------------------------------------------------------------------------------------------- what is not ours
