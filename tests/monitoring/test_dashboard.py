@@ -71,7 +71,7 @@ def test_since_when_all_is_well_or_not(admin_client, url, few_healed, redis_clie
 def test_counters_events_and_the_server(admin_client, url, few_healed, alice):
     notify(alice)
     call_command("flush_counters", verbosity=0)
-    state_row(unread).update(walk=str(WalkState(FULL_SPEED, "7")))
+    state_row(unread).update(walk=str(WalkState(speed=FULL_SPEED, end="7")))
     history.record_event({"type": "aside", "counter": "unread", "owner": "\0" * 1000, "reason": "full"})
     response = admin_client.get(url)
     shown = numbers(response)
