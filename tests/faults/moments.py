@@ -69,7 +69,7 @@ def of_a_flush() -> list[Call]:
 
 def of_healing() -> list[Call]:
     """ "generation" is the transaction in which one begins, if Redis has lost something, and "recover" what it asks of
-    Redis. A walk is claim, compare, release, and a recount only compares."""
+    Redis. A walk is next, compare, move, and a recount only compares."""
     from notifications_counter.buffer import Buffer
     from notifications_counter.upkeep import heal
     from notifications_counter.upkeep.walk import Walker
