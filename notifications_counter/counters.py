@@ -72,25 +72,11 @@ class Counter(Declaration):
             raise ValueError(f"Pass the number of owners, not {number!r:.200}.")
         return self._reader.top(number, () if within is None else self.first_of_key(within))
 
-    async def acount(self, owner: object) -> int:
-        """``count`` for async code."""
-        return await sync_to_async(self.count)(owner)
-
-    async def acounts(self, owners: Iterable[object]) -> dict[Key, int]:
-        """``counts`` for async code."""
-        return await sync_to_async(self.counts)(owners)
-
-    async def abreakdown(self, owner: object) -> dict[Key, int]:
-        """``breakdown`` for async code."""
-        return await sync_to_async(self.breakdown)(owner)
-
-    async def aattach(self, objects: Iterable[object], name: str) -> None:
-        """``attach`` for async code."""
-        await sync_to_async(self.attach)(objects, name)
-
-    async def atop(self, number: int, within: object = None) -> list[tuple[Key, int]]:
-        """``top`` for async code."""
-        return await sync_to_async(self.top)(number, within)
+    acount = sync_to_async(count)
+    acounts = sync_to_async(counts)
+    abreakdown = sync_to_async(breakdown)
+    aattach = sync_to_async(attach)
+    atop = sync_to_async(top)
 
     # ------------------------------------------------------------ maintenance
     def flush(

@@ -165,7 +165,7 @@ def begin_now() -> None:
 def assert_exact(*users: Any, counter: Counter = unread, in_doubt: int | None = 0) -> None:
     """Reads give COUNT(*), so do the stored totals once healed and flushed; this many users were in doubt, if known."""
     read_all_owed()  # on a busy machine, what other threads have sent may arrive after what this one sends
-    assert counter.status().status.intents == 0
+    assert counter.status().redis.intents == 0
     assert in_doubt is None or len(doubted(counter)) == in_doubt
     assert_reads(*users, counter=counter)
     assert counter.recount(users, dry_run=True).wrong == 0
@@ -180,7 +180,7 @@ def assert_heals(*users: Any, counter: Counter = unread) -> None:
     right = {counter.key(user): rows(user, counter) for user in users}
     assert {key: stored(key, counter) for key in right} == right
     assert_reads(*users, counter=counter)
-    status = counter.status().status
+    status = counter.status().redis
     assert (status.pending, status.flushing, status.aside) == (0, 0, 0)
 
 

@@ -37,8 +37,8 @@ REASON = 500  # the most characters of a failure that are noted
 OFF_SECONDS = 5
 """Seconds for which a process that has met that counting is off asks no more."""
 
-COUNTING_IS_OFF = 2
-"""The reply of Redis to who announces something meanwhile."""
+ANNOUNCED, COUNTING_IS_OFF = 1, 2
+"""Replies of Redis to who announces something. Another one refuses it."""
 
 silent_until: dict[str, float] = {}
 """Until when, by the monotonic clock, this process takes counting for off, by the beginning of a counter's keys."""
@@ -227,9 +227,9 @@ class Buffer:
             self.client.call("HDEL", self.keys.aside, *some)
 
     # ------------------------------------------------------------------- heal
-    def status(self) -> BufferStatus:
-        """Return the state of the counter at one moment."""
-        return BufferStatus.of(self.run("status"))
+    def status(self, clean: bool = False) -> BufferStatus:
+        """Return the state of the counter at one moment. ``clean``: delete first what something else has written."""
+        return BufferStatus.of(self.run("status", int(clean)))
 
     def server(self) -> str:
         """Return the name of the server that holds the counter. It changes with each restart and failover, even after a

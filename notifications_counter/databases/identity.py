@@ -41,12 +41,12 @@ class Database:
     ``ending``      how the ``uid`` of a tenant's schema must end, by its name; '' for others. A clone starts with the
                     ``uid`` of its original, and so did an earlier clone of the same name
     ``in_memory``   whether it is a SQLite database in memory
-    ``counters``    the names of those for which a generation has begun, so that their Redis is not new
+    ``begun``       the names of those for which a generation has begun, so that their Redis is not new
     ``buffers``     of each counter that has been used
     ``in_force``    the fingerprint of each counter, by name, that this process has found in force, or put in force
     """
 
-    __slots__ = ("id", "lasting_id", "uid", "ending", "in_memory", "counters", "buffers", "in_force")
+    __slots__ = ("id", "lasting_id", "uid", "ending", "in_memory", "begun", "buffers", "in_force")
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Database:
         self.id = digest(uid, *where, *system)
         self.lasting_id = digest(uid, *where)
         self.in_memory = in_memory
-        self.counters: set[str] = set()
+        self.begun: set[str] = set()
         self.buffers: dict[object, Buffer] = {}
         self.in_force: dict[str, str] = {}
 
@@ -103,7 +103,7 @@ def look_up(connection: BaseDatabaseWrapper) -> Database:
                 found = None if inside else _read(connection)
             if found:
                 begun = _rows(connection, "CounterState").exclude(mark="")
-                found.counters = set(begun.values_list("counter", flat=True))
+                found.begun = set(begun.values_list("counter", flat=True))
     except DatabaseError as error:
         raise BufferUnavailable(
             f"The id of database {connection.alias!r} cannot be read: {error}. If its table is missing, run `manage.py "

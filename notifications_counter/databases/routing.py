@@ -12,7 +12,7 @@ from django.db.models import Model
 
 from ..internals import BaseDatabaseWrapper
 
-HERE: AbstractContextManager[None] = nullcontext()
+UNCHANGED: AbstractContextManager[None] = nullcontext()
 """A context that changes nothing."""
 
 _alias: ContextVar[str | None] = ContextVar("alias", default=None)
@@ -40,7 +40,7 @@ def schema_of(connection: BaseDatabaseWrapper) -> str | None:
 
 def in_schema(connection: BaseDatabaseWrapper, schema: str | None) -> AbstractContextManager[None]:
     """Make a connection use a tenant's schema for a while."""
-    return HERE if schema is None or schema_of(connection) == schema else _in_schema(connection, schema)
+    return UNCHANGED if schema is None or schema_of(connection) == schema else _in_schema(connection, schema)
 
 
 @contextmanager

@@ -214,7 +214,7 @@ class Declaration(Owners):
             return database.buffers[self]
         except KeyError:
             keys = Keys(options.KEY_PREFIX, self.name, database.id)
-            is_known = self.name in database.counters
+            is_known = self.name in database.begun
             buffer = Buffer(client_of(options.CACHE_ALIAS), keys, self.fingerprint, is_known)
             return database.buffers.setdefault(self, buffer)
 

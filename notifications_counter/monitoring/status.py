@@ -10,10 +10,9 @@ from enum import StrEnum
 from itertools import islice
 from typing import Any, NamedTuple
 
-from django.apps import apps
 from django.db import Error as DatabaseFailure
 from django.db import connections
-from django.db.models import Count, Min, QuerySet
+from django.db.models import Count, Min
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -23,6 +22,7 @@ from ..buffer.types import decode
 from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
+from ..models import RecountRequest
 from ..places import LocalCounter, Place, at, here, visible_counters
 from ..upkeep.state import FULL_SPEED, WalkState
 from ..upkeep.switch import off_since
@@ -264,11 +264,10 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
     """Return the state of one counter. BufferUnavailable, or a database error, if Redis or the database is out of
     reach."""
     upkeep = counter.status()
-    status, row = upkeep.status, upkeep.row
+    status, row = upkeep.redis, upkeep.row
     ages = (status.now - intent.began for intent in islice(counter.buffer.intents(), MOST_INTENTS))
     overdue = sum(age >= options.HEAL_AFTER or age < 0 for age in ages)  # below 0: the clock was set back
-    model = apps.get_model("notifications_counter", "RecountRequest")
-    waiting: QuerySet = QuerySet(model, using=counter.db).filter(counter=counter.name)
+    waiting = RecountRequest.objects.using(counter.db).filter(counter=counter.name)
     requests = waiting.order_by("pk")[:MOST_REQUESTS].aggregate(number=Count("pk"), since=Min("created_at"))
     requests_age = (timezone.now() - requests["since"]).total_seconds() if requests["number"] else 0
     walk = WalkState.of(row.walk if row else "")

@@ -28,17 +28,17 @@ NOT_READY = "everyone is in doubt: a statement did not say whose counts it chang
 
 @dataclass(frozen=True, slots=True)
 class UpkeepStatus:
-    """The state of a counter: the ``status`` of its buffer, the name of its Redis ``server``, and its ``row`` in the
+    """The state of a counter: what is in ``redis``, the name of its Redis ``server``, and its ``row`` in the
     database, None before the first heal."""
 
-    status: BufferStatus
+    redis: BufferStatus
     server: str
     row: CounterState | None
 
     @property
     def is_ready(self) -> bool:
         """Whether reads use what Redis holds."""
-        return self.row is not None and not lost(self.status, self.row, self.server)
+        return self.row is not None and not lost(self.redis, self.row, self.server)
 
 
 def state_row(counter: Declaration) -> QuerySet[CounterState]:
@@ -109,7 +109,7 @@ def begin_generation(counter: Declaration, reason: str = "") -> bool:
         walk.begin(FULL_SPEED)
         row.walk = str(walk)
         row.save(using=counter.db, update_fields=["mark", "walk"])
-    identify(connections[counter.db]).counters.add(counter.name)
+    identify(connections[counter.db]).begun.add(counter.name)
     buffer.is_known = True
     record("recovery", counter, level=logging.INFO if is_first else logging.WARNING, reason=reason)
     return True

@@ -40,7 +40,7 @@ class Healer:
         refuse_in_transaction(counter.db)
         if not put_in_force(counter):
             return Result()
-        walker = Walker(counter)
+        walker = Walker(counter, self.report)
         is_done = self._doubt_requested()
         self._ground(buffer := counter.buffer)
         row, status = state_row(counter).first(), buffer.status()
@@ -56,8 +56,6 @@ class Healer:
             self.progress, lambda: self.stopped() or time.monotonic() > until
         )
         note_mismatches(counter, walker.mismatches)
-        for difference in walker.mismatches:
-            self.report(difference)
         return walker.result
 
     def _doubt_requested(self) -> bool:
@@ -76,7 +74,7 @@ class Healer:
     def _ground(self, buffer: Buffer) -> None:
         """Ground overdue intents, and each of them again whenever its age has doubled. Drop those whose transaction
         must be dead (rule: stays)."""
-        now = buffer.status().now
+        now = buffer.status(clean=True).now
         for intent in buffer.intents():
             age, age_then = now - intent.began, intent.checked - intent.began
             is_dead = intent.owners is None or age >= options.MAX_TRANSACTION_AGE

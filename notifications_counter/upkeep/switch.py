@@ -36,7 +36,7 @@ def put_in_force(counter: Declaration) -> bool:
             return False
         row = declare(counter, in_force)
     if in_force == OFF:
-        tell_off(counter)
+        tell_redis(counter)
         return False
     known[counter.name] = counter.fingerprint
     if row.declared_at > when_all_tell():  # the clock of who declared it was ahead
@@ -87,13 +87,13 @@ def switch_off(counter: Declaration) -> bool:
     refuse_in_transaction(counter.db)
     declare(counter, OFF)
     try:
-        tell_off(counter)
+        tell_redis(counter)
     except BufferUnavailable:
         return False
     return True
 
 
-def tell_off(counter: Declaration) -> None:
+def tell_redis(counter: Declaration) -> None:
     """Tell Redis that counting is off. The row is locked, so that nobody switches it on meanwhile."""
     with transaction.atomic(using=counter.db):
         if off_since(state_row(counter).select_for_update().first()):

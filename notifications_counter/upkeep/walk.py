@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from django.db import OperationalError
-from django.db.models import Exists, Model, OuterRef, Q, QuerySet
+from django.db.models import Exists, Model, OuterRef, QuerySet
 
 from ..buffer.types import Peek
 from ..chunks import chunked
@@ -261,10 +261,12 @@ def unexplained(counter: Declaration, wrong: Sequence[Difference]) -> Sequence[D
     """Return the differences that are not explained by a RecountRequest, which the next heal reads, or because the
     owner was set aside."""
     requests = RecountRequest.objects.using(counter.db).filter(counter=counter.name)
-    requests = requests.filter(Q(everyone=True) | Q(owner__in=[str(difference.owner) for difference in wrong]))
-    explained = set(requests.values_list("owner", flat=True)) if wrong else set()
-    explained |= counter.buffer.aside_of([str(difference.owner) for difference in wrong])
-    return [each for each in wrong if explained.isdisjoint({str(each.owner), ""})]
+    if not wrong or requests.filter(everyone=True).exists():
+        return []
+    owner_keys = [str(difference.owner) for difference in wrong]
+    requested = requests.filter(owner__in=owner_keys, everyone=False).values_list("owner", flat=True)
+    explained = {*requested, *counter.buffer.aside_of(owner_keys)}
+    return [difference for difference in wrong if str(difference.owner) not in explained]
 
 
 def note_mismatches(counter: Declaration, mismatches: Sequence[Difference]) -> None:

@@ -7,7 +7,7 @@ can be known, everyone is.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter as Tally
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ SAYS_NOTHING = Contribution(UNKNOWN, None)
 
 def sums_of(counters: Iterable[Declaration], rows: Iterable[Row]) -> Iterator[tuple[Declaration, Sums]]:
     """Yield each counter, with what the rows add to it."""
-    numbers = Counter(rows)
+    numbers = Tally(rows)
     columns = iter(list(zip(*numbers, strict=True)))
     for counter in counters:
         keys = [next(columns, ()) for _ in counter.owner_attnames]

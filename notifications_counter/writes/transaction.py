@@ -21,7 +21,7 @@ from typing import NamedTuple
 from django.db import DatabaseError, Error, connections, transaction
 
 from ..buffer import Buffer
-from ..buffer.buffer import COUNTING_IS_OFF
+from ..buffer.buffer import ANNOUNCED, COUNTING_IS_OFF
 from ..buffer.calls import OWNERS_PER_CALL
 from ..buffer.types import Delta
 from ..chunks import chunked, in_groups
@@ -140,11 +140,12 @@ class TransactionLog:
             for id, _, buffer, keys in group:
                 calls.append(buffer.announcement(id, keys))
             for intent, reply in zip(group, group[0].buffer.client.ask_all(calls), strict=True):
-                if reply != 1:
-                    self.intents.remove(intent)
+                if reply == ANNOUNCED:
+                    continue
+                self.intents.remove(intent)
                 if reply == COUNTING_IS_OFF:
                     intent.buffer.fall_silent()
-                elif reply != 1:
+                else:
                     refused += intent.owners
         return refused
 

@@ -172,7 +172,7 @@ class Replay:
         switch.declare(votes, OFF)
         yield
         if self.move.step == "tell":
-            switch.tell_off(votes)
+            switch.tell_redis(votes)
             yield
         switch.switch_on(votes)
 

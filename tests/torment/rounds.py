@@ -167,7 +167,7 @@ class Round:
             for user in self.users
             if numbers[user] != rows[user]
         ]
-        found, status = unread.status(), unread.status().status
+        found, status = unread.status(), unread.status().redis
         if status.pending or status.flushing or status.aside or not found.is_ready:
             wrong.append(f"left over: {found}")
         return wrong

@@ -95,5 +95,5 @@ def test_an_intent_that_something_else_wrote(healed, alice, redis_client, entry)
     redis_client.hset(buffer().keys.intents, "foreign", entry)
     unread.heal()
     unread.heal()
-    assert unread.status().status.intents == 0
+    assert unread.status().redis.intents == 0
     assert_heals(alice)

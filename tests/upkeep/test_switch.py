@@ -45,7 +45,7 @@ def switch(state: str, *arguments: str) -> str:
 
 
 def is_off() -> bool:
-    return unread.status().status.ready == "off"
+    return unread.status().redis.ready == "off"
 
 
 def is_ready() -> bool:

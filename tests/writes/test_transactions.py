@@ -46,9 +46,9 @@ def add(user: Any, number: int = 1) -> None:
 def test_whoever_has_changed_begins_before_a_statement_that_may_commit(alice):
     with transaction.atomic():
         add(alice)
-        assert unread.status().status.intents == 0
+        assert unread.status().redis.intents == 0
         begin_now()
-        assert unread.status().status.intents == 1
+        assert unread.status().redis.intents == 1
         add(alice)
     assert_exact(alice)
 
@@ -230,7 +230,7 @@ def test_a_read_begins_nothing(alice, bob):
     with transaction.atomic():
         Notification.objects.create(user=alice, title="x")
         assert unread.count(bob) == 0  # not cached: PostgreSQL is asked for the isolation level
-        assert unread.status().status.intents == 0
+        assert unread.status().redis.intents == 0
         transaction.set_rollback(True)
     assert_exact(alice, bob)
 
