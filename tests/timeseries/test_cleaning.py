@@ -1,9 +1,12 @@
 import io
+import itertools
 
 import pytest
 from django.core.management import call_command
 
 from notifications_counter.buffer.client import client_of
+from notifications_counter.management.commands import clean_counters as clean_counters_command
+from notifications_counter.management.console import Stop
 from notifications_counter.timeseries import TimeSeries, clean_counters, get_counter, list_counters, update_counter
 
 from .support import LONG_AGO, MONTH, known, redis_clock, slices
@@ -34,6 +37,22 @@ def test_the_command_says_what_it_did():
     update_counter("new")
     assert run().startswith("Looked at 14 counters, removed 8 slices and 7 empty counters, 0.")
     assert run() == "Nothing to clean in 7 counters.\n"
+
+
+class Once(Stop):
+    """Asks to stop after the first pass."""
+
+    def wait(self, seconds: float) -> None:
+        self.waited = seconds
+        self.ask()
+
+
+def test_the_command_rests_after_a_pass_that_took_longer_than_a_minute(monkeypatch):
+    monkeypatch.setattr(clean_counters_command, "monotonic", itertools.count(0, 70).__next__)
+    command, stop = clean_counters_command.Command(stdout=io.StringIO()), Once()
+    command.verbosity = 1
+    command.loop(stop)
+    assert stop.waited == 1
 
 
 # ------------------------------------------------------------------------------------------------- without a cleaner
