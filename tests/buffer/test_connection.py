@@ -98,10 +98,12 @@ def test_a_slow_statement_waits(ready, alice):
     assert_exact(alice)
 
 
-def test_the_first_write_of_a_process_to_a_new_server(use, ready, alice, server, other):
+def test_the_first_write_of_a_process_to_a_new_server(use, ready, alice, server, other, monkeypatch):
     """A confirmation that is sent again, by its source, would come after what this thread sends next."""
+    monkeypatch.setattr(connection_module, "FRESH_SECONDS", 60)
     unread.flush()
     other.script_flush()
+    unread.flush()  # so that the server knows how to cut
     use(server.url)
     write(alice)
     assert unread.flush().owners == 1

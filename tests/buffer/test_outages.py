@@ -25,7 +25,9 @@ from tests.support import (
     assert_heals,
     assert_reads,
     begin_now,
+    buffer,
     entries,
+    generation,
     notify,
     rows,
     stored,
@@ -133,6 +135,7 @@ def test_after_an_outage_redis_is_told_what_it_has_missed(use, alice, bob, owner
     client.breaker.retry_at = 0.0
     assert_reads(alice, bob)
     assert client.breaker.down_since is None
+    assert bool(generation(buffer())) == (owners_per_call > 1)  # of many, everyone is in doubt
     assert_heals(alice, bob)
 
 
