@@ -52,6 +52,10 @@ RAISED = {"P0001", 1644}
 """What PostgreSQL and MySQL say of an error that a trigger raises. Others of its kind are not about one count."""
 
 
+class Refused(Exception):
+    """The database refuses one of several counts."""
+
+
 def heal_and_flush(counter: Declaration, heal: Callable[[], Result], flush: Callable[[], object]) -> bool:
     """Heal and flush one counter, and note in Redis whether that failed. If the database cannot count some owners,
     flush before the error is raised, so that the others need not wait. Returns whether more is to be healed."""
@@ -141,14 +145,20 @@ class Flusher:
         if not batch:
             return False
         done = int(row.mark.split(":")[1]) if row.mark.startswith(batch) else 0
+        step = self.chunk_size
         while done < size:
-            end = min(done + self.chunk_size, size)
+            end = min(done + step, size)
             part = Part(row, bool(number_aside))
             self._decide(part, buffer.fetch(done, end - 1))
-            if not self._store(part, sorted(part.counts), f"{batch}:{end}:{uuid4().hex[:12]}"):
+            try:
+                is_stored = self._store(part, f"{batch}:{end}:{uuid4().hex[:12]}")
+            except Refused:  # by one of these: find it
+                step = (end - done) // 2
+                continue
+            if not is_stored:
                 return False
             self._follow_up(part, can_tell)
-            done = end
+            done, step = end, min(2 * step, self.chunk_size)
             self.progress(min(done, size - 1), size - 1)  # one is the sentinel
             if done < size and self.stopped():
                 return False
@@ -203,30 +213,29 @@ class Flusher:
         return active
 
     # ------------------------------------------------------------------- store
-    def _store(self, part: Part, keys: Sequence[Key], mark: str) -> bool:
-        """Move the mark, and store counts in the order of keys, in one transaction. Counts that the database refuses
-        are set aside, and the others stored. Returns False if the mark is not what the flusher has seen."""
+    def _store(self, part: Part, mark: str) -> bool:
+        """Move the mark, and store counts in the order of keys, in one transaction. Returns False if the mark is not
+        what the flusher has seen. A single count that the database refuses is set aside; Refused if there are more."""
         counter, row, counts = self.counter, part.row, part.counts
+        keys = sorted(counts)
         try:
             with transaction.atomic(using=counter.db):
                 if not state_row(counter).filter(mark=row.mark).update(mark=mark):  # rule: mark
                     return False
-                before = self.target.stored(keys)
-                if stored := [key for key in keys if counts[key] or key in before]:
+                part.before = self.target.stored(keys)
+                if stored := [key for key in keys if counts[key] or key in part.before]:
                     self.store(self.target, Chunk(counter.columns_of(stored), [counts[key] for key in stored]))
         except DatabaseError as error:
             is_raised = not RAISED.isdisjoint((getattr(error.__cause__, "sqlstate", None), *error.args))
-            if not is_raised and not isinstance(error, REFUSALS):
+            if not keys or not (is_raised or isinstance(error, REFUSALS)):
                 raise
             if len(keys) > 1:
-                half = len(keys) // 2
-                return self._store(part, keys[:half], row.mark) and self._store(part, keys[half:], mark)
-            if not keys or (isinstance(error, ProgrammingError) and not is_raised):
+                raise Refused from error
+            if isinstance(error, ProgrammingError) and not is_raised:
                 raise
             part.aside[str(keys[0])] = f"{self._too_large(counts.pop(keys[0]))}: {error}"
-            return self._store(part, [], mark)
+            return self._store(part, mark)
         row.mark = mark
-        part.before |= before
         return True
 
     def _too_large(self, count: int) -> str:

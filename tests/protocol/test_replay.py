@@ -57,7 +57,7 @@ LOCKED, WAITING = {"recover", "note"}, {"begin", "check", "on", "page", "leave",
 
 SUBJECTS: dict[str, Callable[..., Any]] = {
     "keep": lambda buffer, generation, token, counts: counts,
-    "apply": lambda flusher, row, keys, *rest: keys,
+    "apply": lambda flusher, part, mark: part.counts,
     "doubt": lambda owners: owners,
     "delete": lambda rows: rows.model is RecountRequest,
     "fetch": lambda *args: Process.running and Process.running.fetched != [],  # the sentinel, as a chunk
