@@ -21,10 +21,11 @@ from .declaration import Declaration, declarations
 from .declaration.primary_keys import Key, many
 from .exceptions import ConfigurationError
 from .reader import Reader
+from .upkeep.findings import Difference, Result, note_mismatches
 from .upkeep.flush import CHUNK, Flusher
 from .upkeep.generations import UpkeepStatus, refuse_in_transaction, state_row, upkeep_status
 from .upkeep.heal import Healer, invalidate
-from .upkeep.walk import Difference, Result, note_mismatches, recount
+from .upkeep.walk import recount
 
 
 class Counter(Declaration):

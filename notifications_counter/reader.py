@@ -22,9 +22,9 @@ from .declaration.primary_keys import First, Key
 from .exceptions import BufferUnavailable
 from .internals import BaseDatabaseWrapper
 from .sql.owners import of_owners
+from .writes.doubts import doubt
 from .writes.ledger import READ_COMMITTED, Ledger
 from .writes.rows import per_statement
-from .writes.transaction import doubt
 
 Breakdown = dict[Key, int]
 """Counts by the last column of their owners."""

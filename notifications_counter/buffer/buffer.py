@@ -82,7 +82,8 @@ class Buffer:
 
     # ------------------------------------------------------------------ reads
     def total(self, owner: str) -> int | None:
-        """Return a cached total, or None. BufferUnavailable if the owner is in flight, or no total can be trusted."""
+        """Return a cached total, or None. BufferUnavailable if rows must be counted, because the owner is in flight,
+        counting is off, or no total can be trusted."""
         if silent_until and self.is_silent:
             raise BufferUnavailable("Counting is off.")
         while True:

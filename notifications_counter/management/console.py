@@ -19,7 +19,7 @@ from ..counters import Counter
 from ..monitoring.display import explain
 from ..monitoring.status import read_counter
 from ..places import EXPECTED, OUTAGES, LocalCounter, at, local_counters
-from ..upkeep.walk import Difference
+from ..upkeep.findings import Difference
 
 logger = logging.getLogger("notifications_counter")
 

@@ -70,6 +70,8 @@ class Migration(migrations.Migration):
                 ),
                 ("mark", models.CharField(blank=True, max_length=100, verbose_name="mark")),
                 ("walk", models.TextField(blank=True, verbose_name="walk")),
+                ("wrong", models.PositiveBigIntegerField(default=0, verbose_name="wrong counts")),
+                ("wrong_at", models.DateTimeField(null=True, verbose_name="last wrong count at")),
                 ("fingerprint", models.CharField(blank=True, max_length=32, verbose_name="declaration")),
                 ("declared_at", models.DateTimeField(default=timezone.now, verbose_name="in force since")),
             ],

@@ -24,12 +24,14 @@ class DatabaseId(models.Model):
 
 class CounterState(models.Model):
     """What the database remembers of a counter: the mark of the last chunk that a flush has written, at first the
-    generation that has begun, and empty before; how far a walk has come; and the fingerprint of the declaration in
-    force, and since when."""
+    generation that has begun, and empty before; how far a walk has come; how many wrong counts walks and flushes have
+    found, and when the last one; and the fingerprint of the declaration in force, and since when."""
 
     counter = ExactCharField(_("counter"), max_length=100, primary_key=True)
     mark = models.CharField(_("mark"), max_length=100, blank=True)
     walk = models.TextField(_("walk"), blank=True)
+    wrong = models.PositiveBigIntegerField(_("wrong counts"), default=0)
+    wrong_at = models.DateTimeField(_("last wrong count at"), null=True)
     fingerprint = models.CharField(_("declaration"), max_length=32, blank=True)
     declared_at = models.DateTimeField(_("in force since"), default=timezone.now)
 

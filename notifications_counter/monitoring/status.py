@@ -36,7 +36,8 @@ MAX_OVERDUE = 10
 and the confirmation, or Redis answers too late, one is left until MAX_TRANSACTION_AGE."""
 
 MOST_REQUESTS = 10_000
-"""The most requests to count. After an outage there may be many more, and monitoring should not wait for them."""
+"""The most requests to count, also in ``waiting``. After an outage there may be many more, and monitoring should not
+wait for them."""
 
 MOST_INTENTS = 100
 """The most intents of a counter to look at, because each may have a thousand owners."""
@@ -293,8 +294,8 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
         off_since=off.timestamp() if off else None,
         walked_to=walk.end or "" if recovery == Recovery.RUNNING else "",
         set_aside=status.aside,
-        mismatched=walk.wrong,
-        mismatch_age=max(0, now - walk.wrong_at) if walk.wrong else None,
+        mismatched=row.wrong if row else 0,
+        mismatch_age=max(0, now - row.wrong_at.timestamp()) if row and row.wrong_at else None,
         last_run=max(0, now - ran_at) if ran_at else None,
         failure=status.failure,
     )

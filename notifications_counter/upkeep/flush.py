@@ -34,10 +34,10 @@ from ..reader import Reader
 from ..sql import dialect
 from ..sql.everyone import PAGE
 from ..sql.target import Chunk, Target
+from .findings import Difference, Result, set_aside, unexplained
 from .generations import state_row
 from .history import log_event
 from .state import FULL_SPEED, WalkState
-from .walk import Difference, Result, set_aside, unexplained
 
 CHUNK = 20_000
 """Owners that a statement stores, unless the caller says otherwise."""

@@ -13,10 +13,11 @@ from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
 from ..models import RecountRequest
 from ..sql.everyone import PAGE
-from ..writes.transaction import EVERYONE, doubt
+from ..writes.doubts import EVERYONE, doubt
+from .findings import Difference, Result, note_mismatches
 from .generations import begin_generation, lost, refuse_in_transaction, state_row
 from .switch import declare, put_in_force, switch_on
-from .walk import Difference, Result, Walker, note_mismatches
+from .walk import Walker
 
 
 class Healer:

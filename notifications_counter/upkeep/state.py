@@ -18,14 +18,13 @@ GENTLE = "gentle"
 
 @dataclass
 class WalkState:
-    """How far a walk has come, and what walks and flushes have found.
+    """How far a walk has come.
 
     ``id``           of the last walk
     ``speed``        of the walk that is under way; empty if none is
     ``end``          the last owner of the pages that are done, None before the first
     ``began``        when the walk began, in seconds since 1970, as all times
     ``rests_until``  when its next page is due
-    ``wrong``        how many wrong counts walks and flushes have found so far, the last one at ``wrong_at``
     """
 
     id: str = ""
@@ -33,8 +32,6 @@ class WalkState:
     end: str | None = None
     began: float = 0
     rests_until: float = 0
-    wrong: int = 0
-    wrong_at: float = 0
 
     @classmethod
     def of(cls, text: str) -> WalkState:

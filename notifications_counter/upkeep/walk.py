@@ -8,10 +8,9 @@ read. So if a flusher is killed, another one compares its page; if it was only s
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from django.db import OperationalError
 from django.db.models import Exists, Model, OuterRef, QuerySet
@@ -22,10 +21,11 @@ from ..conf import options
 from ..declaration import Declaration
 from ..declaration.primary_keys import Key
 from ..exceptions import BufferUnavailable
-from ..models import CounterState, RecountRequest
+from ..models import CounterState
 from ..sql.everyone import PAGE, Counted, Everyone
 from ..sql.owners import of_owners
-from ..writes.transaction import doubt
+from ..writes.doubts import doubt
+from .findings import Difference, Result, note_mismatches, set_aside, unexplained
 from .generations import refuse_in_transaction, state_row
 from .history import record
 from .state import FULL_SPEED, GENTLE, WalkState, change_state
@@ -33,35 +33,13 @@ from .state import FULL_SPEED, GENTLE, WalkState, change_state
 SHARE = 0.05
 """The part of the flusher's time that a gentle walk takes at most."""
 
-EXAMPLES = 5
-"""How many wrong counts the log names."""
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A wrong count: the primary key of the ``owner``, what the cached or stored count ``was``, and the number of
-    ``rows``."""
-
-    owner: Key
-    was: int
-    rows: int
-
-
-@dataclass
-class Result:
-    """What a flush, a heal or a recount did: how many ``owners`` it wrote or compared; how many counts were ``wrong``,
-    because something wrote behind the ORM's back; how many owners were set ``aside``, because they cannot be stored;
-    and whether it is ``unfinished``, because its time ran out before its work was done: call it again."""
-
-    owners: int = 0
-    wrong: int = 0
-    aside: int = 0
-    unfinished: bool = False
-
 
 class Walker:
     """Compares owners of a counter with the rows. ``report`` is called with each wrong count; they are the
-    ``mismatches``. ``dry_run``: doubt nobody."""
+    ``mismatches``. ``dry_run``: doubt nobody.
+
+    The walk of flushers goes on where the row of the counter says, a recount where the key ``walked`` in Redis says.
+    """
 
     def __init__(self, counter: Declaration, report: Callable[[Difference], None] | None = None, dry_run: bool = False):
         self.counter = counter
@@ -255,37 +233,3 @@ def _wrong_total(counted: Counted, peek: Peek) -> int | None:
     if peek.total is not None and peek.total != counted.rows:
         return peek.total
     return counted.stored if not peek.waits and counted.stored != counted.rows else None
-
-
-def unexplained(counter: Declaration, wrong: Sequence[Difference]) -> Sequence[Difference]:
-    """Return the differences that are not explained by a RecountRequest, which the next heal reads, or because the
-    owner was set aside."""
-    requests = RecountRequest.objects.using(counter.db).filter(counter=counter.name)
-    if not wrong or requests.filter(everyone=True).exists():
-        return []
-    owner_keys = [str(difference.owner) for difference in wrong]
-    requested = requests.filter(owner__in=owner_keys, everyone=False).values_list("owner", flat=True)
-    explained = {*requested, *counter.buffer.aside_of(owner_keys)}
-    return [difference for difference in wrong if str(difference.owner) not in explained]
-
-
-def note_mismatches(counter: Declaration, mismatches: Sequence[Difference]) -> None:
-    """Record wrong counts that something has caused behind the ORM's back."""
-    if not mismatches:
-        return
-
-    def add(state: WalkState) -> bool:
-        state.wrong, state.wrong_at = state.wrong + len(mismatches), time.time()
-        return True
-
-    change_state(state_row(counter), add)
-    shown = [f"{found.owner}: {found.was} instead of {found.rows}" for found in mismatches[:EXAMPLES]]
-    about = {"wrong": len(mismatches), "examples": ", ".join(shown)}
-    record("mismatched", counter, level=logging.WARNING, **about)
-
-
-def set_aside(counter: Declaration, reasons: dict[str, str]) -> None:
-    """Keep owners that cannot be stored or counted, with the reasons, until that succeeds, and log those that are new.
-    Walks try again."""
-    for owner_key, reason in counter.buffer.set_aside(reasons).items():
-        record("aside", counter, level=logging.ERROR, owner=owner_key, reason=reason)

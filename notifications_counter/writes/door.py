@@ -28,9 +28,9 @@ from ..internals import (
     SQLUpdateCompiler,
     UpdateQuery,
 )
+from .doubts import ALL_IN_DOUBT
 from .ledger import Ledger
 from .statements import Counters, Insert, UpdateOrDelete
-from .transaction import ALL_IN_DOUBT
 
 QUERIES: dict[type[SQLCompiler], type] = {
     SQLInsertCompiler: InsertQuery,

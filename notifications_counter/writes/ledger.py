@@ -26,7 +26,8 @@ from ..internals import (
     in_manual_transaction,
     watch_transactions,
 )
-from .transaction import ALL_IN_DOUBT, EVERYONE, Deltas, OwnerKeys, TransactionLog, doubt, request_recounts
+from .doubts import ALL_IN_DOUBT, EVERYONE, Deltas, OwnerKeys, doubt, request_recounts
+from .transaction import TransactionLog
 
 T = TypeVar("T")
 

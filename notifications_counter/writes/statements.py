@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from ..buffer.types import Delta
 from ..declaration import Declaration
 from ..internals import ROW_COUNT, Execute, OnConflict, SQLCompiler, SQLDeleteCompiler, WrapperContext
+from .doubts import ALL_IN_DOUBT, Deltas, OwnerKey, OwnerKeys
 from .facts import UNKNOWN, Contribution, contribution, facts_after, facts_of_where, inserted
 from .rows import Row, Rows, columns_of, convert, is_plain, keep_to, keys_listed, lock_rows, rows_by_key, selects_first
-from .transaction import ALL_IN_DOUBT, Deltas, OwnerKey, OwnerKeys
 
 Counters = tuple[Declaration, ...]
 Sums = dict[str | None, tuple[int, int]]

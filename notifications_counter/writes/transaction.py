@@ -7,52 +7,26 @@ so far are unknown (rule: unknown). If Redis is unreachable, it writes a Recount
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import time
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from enum import Enum
 from itertools import repeat
 from typing import NamedTuple
-
-from django.db import DatabaseError, Error, connections, transaction
 
 from ..buffer import Buffer
 from ..buffer.buffer import ANNOUNCED, COUNTING_IS_OFF
 from ..buffer.calls import OWNERS_PER_CALL
-from ..buffer.types import Delta
 from ..chunks import chunked, in_groups
 from ..conf import options
 from ..databases.routing import in_schema, schema_of, working_on
 from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
-from ..internals import BaseDatabaseWrapper, as_manual_transaction
-from ..models import RecountRequest
+from ..internals import BaseDatabaseWrapper
 from ..signals import counts_changed
 from ..timeseries import LARGEST, TimeSeries
-
-logger = logging.getLogger("notifications_counter")
-
-
-class Everyone(Enum):
-    """Stands for all owners of a counter, in place of an owner key."""
-
-    EVERYONE = "everyone"
-
-
-EVERYONE = Everyone.EVERYONE
-
-OwnerKey = str | Everyone
-Owner = tuple[Declaration, OwnerKey]
-OwnerKeys = Mapping[Declaration, Collection[OwnerKey]]
-
-Deltas = dict[Declaration, dict[OwnerKey, Delta]]
-"""How counts change, by counter and owner key. A delta of None puts the owner in doubt."""
-
-ALL_IN_DOUBT: dict[OwnerKey, Delta] = {EVERYONE: None}
+from .doubts import EVERYONE, Deltas, Owner, OwnerKey, OwnerKeys, doubt, request_or_log
 
 
 class Intent(NamedTuple):
@@ -214,50 +188,3 @@ def _grouped(intents: Sequence[Intent]) -> list[Sequence[Intent]]:
     if len(intents) == 1:
         return [intents]
     return in_groups(intents, [len(intent.owner_keys) for intent in intents], OWNERS_PER_CALL)
-
-
-# ------------------------------------------------------------------------ doubts
-def doubt(owners: Iterable[Owner]) -> list[Owner]:
-    """Put owners in doubt, so that readers count their rows. Returns those for which Redis was unreachable."""
-    grouped: dict[Declaration, list[OwnerKey]] = defaultdict(list)
-    for counter, owner_key in owners:
-        grouped[counter].append(owner_key)
-    failed: list[Owner] = []
-    for counter, owner_keys in grouped.items():
-        named = [key for key in owner_keys if key is not EVERYONE]
-        try:
-            if len(named) < len(owner_keys):
-                counter.buffer.forget()
-            else:
-                counter.buffer.doubt(named)
-        except BufferUnavailable:  # also if the id of the database is unknown
-            failed += [(counter, owner_key) for owner_key in owner_keys]
-    return failed
-
-
-def request_recounts(using: str, owners: Sequence[Owner]) -> None:
-    """Write RecountRequests, in the current transaction if there is one."""
-    if not owners:
-        return
-    requests = [
-        RecountRequest(counter=counter.name, everyone=True)
-        if owner_key is EVERYONE
-        else RecountRequest(counter=counter.name, owner=owner_key)
-        for counter, owner_key in owners
-    ]
-    try:
-        with as_manual_transaction(connections[using]), transaction.atomic(using=using):
-            RecountRequest.objects.using(using).bulk_create(requests, batch_size=OWNERS_PER_CALL)
-    except DatabaseError:
-        if RecountRequest._meta.db_table in connections[using].introspection.table_names():
-            raise
-        # Another app's migration runs before our first one: there are no counts that could be wrong.
-
-
-def request_or_log(using: str, owners: Sequence[Owner]) -> None:
-    """Write RecountRequests for owners whom Redis did not accept (rule: request). A failure is logged."""
-    try:
-        request_recounts(using, owners)
-    except Error:
-        about = {"event": "requests_failed", "database": using, "owners": len(owners)}
-        logger.exception("RecountRequests of %d owners could not be written.", len(owners), extra=about)

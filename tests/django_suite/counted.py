@@ -31,8 +31,8 @@ from notifications_counter.databases.identity import look_up_after_migrate
 from notifications_counter.declaration import Declaration, declarations
 from notifications_counter.models.fields import is_converted_by_django, target_of
 from notifications_counter.writes import door
+from notifications_counter.writes.doubts import Deltas
 from notifications_counter.writes.ledger import Ledger
-from notifications_counter.writes.transaction import Deltas
 
 from .shim import Result, report
 

@@ -91,13 +91,13 @@ def of_a_write() -> list[Call]:
     """ "COMMIT" is the database's. A single statement commits itself: that is before "confirm", too."""
     from django.db import connections
 
-    from notifications_counter.writes import transaction
+    from notifications_counter.writes import doubts, transaction
 
     return [
         ("announce", transaction.TransactionLog, "_announce"),
         ("COMMIT", type(connections["default"]), "_commit"),
         ("confirm", transaction.TransactionLog, "_confirm"),
-        ("request", transaction, "request_recounts"),
+        ("request", doubts, "request_recounts"),
     ]
 
 

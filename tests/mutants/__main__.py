@@ -28,6 +28,9 @@ def main(arguments: list[str]) -> int:
     core = [path for each in core for path in (each, *sorted(each.rglob("*"))) if path.suffix in (".lua", ".py")]
     files = [Path(file).resolve() for file in arguments or [ROOT]]
     chosen = [path.relative_to(ROOT) for path in core if any(path.is_relative_to(file) for file in files)]
+    if not chosen:
+        print("None of these files belongs to the core, so nothing is changed.")
+        return 0
     with servers.temporary_directory() as directory:
         copy, noticed = directory / "copy", Path(os.environ.get("NOTICED", directory / "noticed"))
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv", "__pycache__", "build"))

@@ -29,8 +29,9 @@ from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import CounterState, RecountRequest
 from notifications_counter.reader import Reader
 from notifications_counter.upkeep import flush, generations, heal, switch, walk
+from notifications_counter.writes import doubts
 from notifications_counter.writes import transaction as writes
-from notifications_counter.writes.transaction import request_recounts
+from notifications_counter.writes.doubts import request_recounts
 from tests.composite_owners.counters import votes
 from tests.composite_owners.models import Vote, VoteCount
 from tests.support import announce, be_a_new_process, entries, generation, stored, unheard
@@ -144,7 +145,7 @@ class Replay:
             return [BufferUnavailable(self.trouble)] * len(calls) if self.trouble else outcomes
 
         monkeypatch.setattr(Client, "ask_all", ask_or_not)
-        monkeypatch.setattr(writes, "request_recounts", lambda using, owners: self.held.append(owners))
+        monkeypatch.setattr(doubts, "request_recounts", lambda using, owners: self.held.append(owners))
         # Whoever begins a generation writes nothing before its last step.
         monkeypatch.setattr(generations, "transaction", SimpleNamespace(atomic=lambda using: nullcontext()))
         monkeypatch.setattr(QuerySet, "select_for_update", lambda rows: rows)
@@ -184,7 +185,7 @@ class Replay:
         log = self.logs[me] = writes.TransactionLog(connection)
         counter, known = self.counters[writer.declared], "unknown" not in writer.faults
         deltas = {str(self.keys[i]): writer.delta(i, writer.declared) if known else None for i in writer.owners}
-        log.add({counter: deltas or writes.ALL_IN_DOUBT})
+        log.add({counter: deltas or doubts.ALL_IN_DOUBT})
         requests = self.tell(me, lambda: log.announce(connection))
         if "slow" in writer.faults:
             log.announced_at -= options.HEAL_AFTER

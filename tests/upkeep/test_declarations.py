@@ -16,7 +16,7 @@ from notifications_counter.counters import Counter, unread, unseen
 from notifications_counter.databases.identity import current
 from notifications_counter.models import CounterState, Notification
 from notifications_counter.upkeep import switch
-from notifications_counter.upkeep.walk import Result
+from notifications_counter.upkeep.findings import Result
 from tests.support import (
     OtherConnection,
     assert_exact,

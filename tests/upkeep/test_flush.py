@@ -21,8 +21,8 @@ from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.status import read_counter
 from notifications_counter.reader import Reader
 from notifications_counter.sql.everyone import Everyone
-from notifications_counter.upkeep.walk import Result
-from notifications_counter.writes.transaction import doubt, request_recounts
+from notifications_counter.upkeep.findings import Result
+from notifications_counter.writes.doubts import doubt, request_recounts
 from tests.support import (
     OtherConnection,
     announce,

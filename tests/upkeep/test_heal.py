@@ -10,7 +10,7 @@ from django.db import transaction
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import Notification, RecountRequest
-from notifications_counter.writes.transaction import request_recounts
+from notifications_counter.writes.doubts import request_recounts
 from tests.support import (
     announce,
     assert_heals,

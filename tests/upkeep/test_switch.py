@@ -16,7 +16,7 @@ from notifications_counter.buffer import Buffer, buffer
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.models import CounterState, Notification, RecountRequest
-from notifications_counter.upkeep.walk import Result
+from notifications_counter.upkeep.findings import Result
 from tests.support import (
     assert_exact,
     assert_reads,

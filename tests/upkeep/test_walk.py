@@ -15,8 +15,9 @@ from notifications_counter.counters import unread
 from notifications_counter.models import CounterState, Notification, RecountRequest, UserNotificationsCount
 from notifications_counter.monitoring.status import read_counter
 from notifications_counter.upkeep import walk
+from notifications_counter.upkeep.findings import Difference, Result
 from notifications_counter.upkeep.state import WalkState
-from notifications_counter.upkeep.walk import Difference, Result, Walker
+from notifications_counter.upkeep.walk import Walker
 from tests.support import (
     OtherConnection,
     announce,

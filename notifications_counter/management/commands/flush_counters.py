@@ -10,8 +10,8 @@ from ...counters import Counter, all_counters
 from ...monitoring.display import duration
 from ...monitoring.status import MAX_AGE, read_status, sentences
 from ...places import LocalCounter, at, at_each
+from ...upkeep.findings import Result
 from ...upkeep.flush import heal_and_flush
-from ...upkeep.walk import Result
 from ..console import (
     CounterCommand,
     Failures,

@@ -8,7 +8,7 @@ from django.core.management.base import CommandError, CommandParser
 from ...counters import Counter, all_counters, counter_named
 from ...declaration.primary_keys import Key
 from ...places import LocalCounter, at, at_each
-from ...upkeep.walk import Difference
+from ...upkeep.findings import Difference
 from ..console import CounterCommand, add_places, describe, find_counters, number, stop_on_signals
 
 

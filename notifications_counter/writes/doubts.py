@@ -1,0 +1,83 @@
+"""Owners whose counts change, or are in doubt: told to Redis, or else noted as RecountRequests in the database."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import Enum
+
+from django.db import DatabaseError, Error, connections, transaction
+
+from ..buffer.calls import OWNERS_PER_CALL
+from ..buffer.types import Delta
+from ..declaration import Declaration
+from ..exceptions import BufferUnavailable
+from ..internals import as_manual_transaction
+from ..models import RecountRequest
+
+logger = logging.getLogger("notifications_counter")
+
+
+class Everyone(Enum):
+    """Stands for all owners of a counter, in place of an owner key."""
+
+    EVERYONE = "everyone"
+
+
+EVERYONE = Everyone.EVERYONE
+
+OwnerKey = str | Everyone
+Owner = tuple[Declaration, OwnerKey]
+OwnerKeys = Mapping[Declaration, Collection[OwnerKey]]
+
+Deltas = dict[Declaration, dict[OwnerKey, Delta]]
+"""How counts change, by counter and owner key. A delta of None puts the owner in doubt."""
+
+ALL_IN_DOUBT: dict[OwnerKey, Delta] = {EVERYONE: None}
+
+
+def doubt(owners: Iterable[Owner]) -> list[Owner]:
+    """Put owners in doubt, so that readers count their rows. Returns those for which Redis was unreachable."""
+    grouped: dict[Declaration, list[OwnerKey]] = defaultdict(list)
+    for counter, owner_key in owners:
+        grouped[counter].append(owner_key)
+    failed: list[Owner] = []
+    for counter, owner_keys in grouped.items():
+        named = [key for key in owner_keys if key is not EVERYONE]
+        try:
+            if len(named) < len(owner_keys):
+                counter.buffer.forget()
+            else:
+                counter.buffer.doubt(named)
+        except BufferUnavailable:  # also if the id of the database is unknown
+            failed += [(counter, owner_key) for owner_key in owner_keys]
+    return failed
+
+
+def request_recounts(using: str, owners: Sequence[Owner]) -> None:
+    """Write RecountRequests, in the current transaction if there is one."""
+    if not owners:
+        return
+    requests = [
+        RecountRequest(counter=counter.name, everyone=True)
+        if owner_key is EVERYONE
+        else RecountRequest(counter=counter.name, owner=owner_key)
+        for counter, owner_key in owners
+    ]
+    try:
+        with as_manual_transaction(connections[using]), transaction.atomic(using=using):
+            RecountRequest.objects.using(using).bulk_create(requests, batch_size=OWNERS_PER_CALL)
+    except DatabaseError:
+        if RecountRequest._meta.db_table in connections[using].introspection.table_names():
+            raise
+        # Another app's migration runs before our first one: there are no counts that could be wrong.
+
+
+def request_or_log(using: str, owners: Sequence[Owner]) -> None:
+    """Write RecountRequests for owners whom Redis did not accept (rule: request). A failure is logged."""
+    try:
+        request_recounts(using, owners)
+    except Error:
+        about = {"event": "requests_failed", "database": using, "owners": len(owners)}
+        logger.exception("RecountRequests of %d owners could not be written.", len(owners), extra=about)
