@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.contrib.auth import get_user_model
@@ -31,6 +32,7 @@ from tests.support import (
     generation,
     notify,
     sent,
+    stored,
     unheard,
 )
 from tests.tasks.counters import open_issues, urgent_issues
@@ -102,6 +104,25 @@ def test_two_flushers_share_a_walk(restored):
     assert others[:2] == [2, 2]
     assert state().speed == ""
     assert_heals(*restored)
+
+
+def test_a_flusher_that_was_stalled_does_not_move_the_next_walk(restored):
+    """A generation begins between its look at a page and its note of that. So this page is looked at again."""
+    compare = Walker.compare_stored
+
+    def stalled(self: Walker, found: Any) -> None:
+        patch.stop()
+        compare(self, found)
+        with OtherConnection() as other:
+            other.run(create_unheard, *restored)
+            other.run(unread.invalidate)
+
+    patch = mock.patch.object(Walker, "compare_stored", stalled)
+    patch.start()
+    for _ in range(2):
+        unread.heal()
+    unread.flush()
+    assert [stored(user) for user in restored] == [3] * 9
 
 
 # --------------------------------------------------------------------------------------------------------------- gently
