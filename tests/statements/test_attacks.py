@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 from django.db import IntegrityError, connection, models, transaction
-from django.db.models import Q, Value
+from django.db.models import Func, Q, UUIDField, Value
 from django.db.models.functions import Now
 from django.db.models.lookups import Exact
 from django.test.utils import isolate_apps
@@ -188,6 +188,13 @@ def test_a_child_that_is_updated_together_with_its_parent(house):
         assert counter.count(house) == 1
         assert_exact(house, counter=counter, in_doubt=None)
         assert_exact("news", counter=visible_posts, in_doubt=None)
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="Elsewhere RETURNING tells.")
+def test_a_key_that_is_another_each_time(house):
+    key = Func(template="lower(hex(randomblob(16)))", output_field=UUIDField())
+    Transfer.objects.create(id=key, sender=house, receiver=house)
+    assert open_transfers.count(house) == 1
 
 
 @pytest.mark.skipif(connection.vendor == "mysql", reason="MariaDB updates the row of this primary key.")
