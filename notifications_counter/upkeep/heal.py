@@ -42,7 +42,8 @@ class Healer:
         if not put_in_force(counter):
             return Result()
         walker = Walker(counter, self.report)
-        is_done = self._doubt_requested()
+        if not self._doubt_requested():
+            raise BufferUnavailable("Redis is unavailable, so RecountRequests wait.")
         self._ground(buffer := counter.buffer)
         row, status = state_row(counter).first(), buffer.status()
         if status.ready == OFF:  # Redis is as it was before somebody switched counting on
@@ -51,8 +52,6 @@ class Healer:
             return Result()
         if row is not None and lost(status, row, buffer.server()):
             begin_generation(counter)
-        if not is_done and not self._doubt_requested():  # before, the keys may have been out of use
-            raise BufferUnavailable("Redis is unavailable, so RecountRequests wait.")
         walker.result.unfinished = walker.walk_together(
             self.progress, lambda: self.stopped() or time.monotonic() > until
         )

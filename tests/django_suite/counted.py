@@ -31,7 +31,7 @@ from notifications_counter.databases.identity import look_up_after_migrate
 from notifications_counter.declaration import Declaration, declarations
 from notifications_counter.models.fields import is_converted_by_django, target_of
 from notifications_counter.writes import door
-from notifications_counter.writes.doubts import Deltas
+from notifications_counter.writes.doubts import EVERYONE, Deltas
 from notifications_counter.writes.ledger import Ledger
 
 from .shim import Result, report
@@ -59,9 +59,12 @@ def hide_the_app() -> None:
     """Django's tests hide all apps but those that they use, and some count checks or receivers. The app itself still
     finds its models."""
     get_model, models = apps.get_model, apps.all_models[OURS]
-    apps.get_model = lambda label, name=None, **kwargs: (  # type: ignore[method-assign]
-        models[name.lower()] if label == OURS else get_model(label, name, **kwargs)
-    )
+
+    def find(label: str, name: str | None = None, **kwargs: Any) -> Any:
+        app, _, model = label.partition(".")
+        return models[(name or model).lower()] if app == OURS else get_model(label, name, **kwargs)
+
+    apps.get_model = find  # type: ignore[method-assign, assignment]
     registry.registered_checks = {c for c in registry.registered_checks if not c.__module__.startswith(OURS)}
     models["notification"]._meta.get_field(
         "user"
@@ -138,7 +141,9 @@ def noting(write: Callable[..., Any]) -> Callable[..., Any]:
         def execute() -> tuple[Any, Deltas]:
             result, change = statement()
             for recorded in under_way:
-                recorded += [(counter,) if None in deltas else (counter, deltas) for counter, deltas in change.items()]
+                recorded += [
+                    (counter,) if EVERYONE in deltas else (counter, deltas) for counter, deltas in change.items()
+                ]
             return result, change
 
         return write(ledger, owners, execute)

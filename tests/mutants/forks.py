@@ -48,6 +48,7 @@ class Forks:
             return True
         coverage = Coverage(data_file=None, config_file=False, source=[str(PACKAGE)])
         for test in self.items:
+            clear_caches()  # which hide what a test reaches
             coverage.start()  # again, because some tests trace lines themselves
             coverage.switch_context(test)
             self.run(test)
@@ -118,5 +119,11 @@ def swap(change: Change) -> None:
         if type(thing) is FunctionType and thing.__code__.co_filename == path:
             with suppress(KeyError, ValueError):
                 thing.__code__ = codes[thing.__code__.co_qualname, thing.__code__.co_firstlineno]
-        elif type(thing) is functools._lru_cache_wrapper and thing.__module__.startswith("notifications_counter"):
+    clear_caches()
+
+
+def clear_caches() -> None:
+    """Empty what functions of the package have cached."""
+    for thing in gc.get_objects():
+        if type(thing) is functools._lru_cache_wrapper and thing.__module__.startswith("notifications_counter"):
             thing.cache_clear()
