@@ -22,7 +22,7 @@ from ..caches import problem_of
 from ..conf import options
 from ..exceptions import BufferUnavailable, ConfigurationError
 from .breaker import Breaker
-from .calls import OWNERS_PER_CALL, Answer, Argument, Call, Script, script
+from .calls import OWNERS_PER_CALL, Answer, Argument, Call, script
 from .connection import FAILURES, Connection
 from .keys import trouble
 
@@ -77,7 +77,6 @@ class Client:
         self.alias = alias
         self.breaker = Breaker(alias)
         self._missed: dict[Call, set[Argument]] = {}  # whose doubts Redis has not taken, by the call without them
-        self._ran: set[Script | None] = set()  # scripts that the server knows, unless it has forgotten them since
         self._thread = threading.local()
         self._held: WeakSet[Connection] = WeakSet()  # of all threads
         self._noted_at = -math.inf
@@ -205,9 +204,10 @@ class Client:
             return self._exchange_with_nodes(calls)
         connection = self._take()
         # Whoever does not wait cannot send the source of a script that the server has yet to learn.
-        has_to_wait = not wait and not self._ran.issuperset([call.script for call in calls])
+        has_to_wait = not wait and not connection.ran.issuperset([call.script for call in calls])
         try:
             answers = connection.exchange(calls, wait or has_to_wait or not connection.is_held)
+            connection.ran.update([call.script for call in calls] if has_to_wait else ())
         except BaseException:
             connection.release(close=True)
             raise
@@ -215,8 +215,6 @@ class Client:
             self._thread.held = connection
         else:
             connection.release()
-        if has_to_wait:
-            self._ran.update([call.script for call in calls])
         return answers
 
     def _take(self) -> Connection:

@@ -10,7 +10,7 @@ from typing import Any
 
 from redis.exceptions import ConnectionError, NoScriptError, RedisClusterException, RedisError, ResponseError
 
-from .calls import Answer, Call
+from .calls import Answer, Call, Script
 
 FAILURES = (RedisError, RedisClusterException, OSError)
 """All that redis-py raises if Redis does not answer, or refuses."""
@@ -25,6 +25,7 @@ class Connection:
 
     ``late``     calls and replies that were read before the connection is used again
     ``is_held``  whether a thread keeps it after an exchange
+    ``ran``      scripts that the server knows, unless it has forgotten them since
     ``outages``  how many there had been when it was made
     """
 
@@ -34,6 +35,7 @@ class Connection:
         self.pool, self.outages = pool, outages
         self.owed: list[Call] = []
         self.late: list[Answer] = []
+        self.ran: set[Script | None] = set()
         self._pid, self._used = os.getpid(), time.monotonic()
         self._connection = pool.get_connection()
         self._connection.register_connect_callback(self._forget_owed)
@@ -87,8 +89,9 @@ class Connection:
             return False
 
     def _forget_owed(self, connection: object) -> None:
-        """Redis-py has connected again: somebody had closed the connection."""
+        """Redis-py has connected again: somebody had closed the connection, or the server was restarted."""
         self.owed.clear()
+        self.ran.clear()
 
     def end(self) -> None:
         """Read what is owed, and give the connection back."""

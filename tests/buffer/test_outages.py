@@ -139,6 +139,7 @@ def test_after_an_outage_redis_is_told_what_it_has_missed(use, alice, bob, owner
     assert_heals(alice, bob)
 
 
+@pytest.mark.slow
 def test_a_doubt_while_another_thread_tries_again(use, line, alice, bob):
     """Redis is told of it as well, before it is read."""
     client = use(SOCKET_TIMEOUT=PATIENT)

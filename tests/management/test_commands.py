@@ -90,6 +90,7 @@ def test_a_signal_ends_the_flush_between_two_chunks(few_healed, make_user, signu
 
 # ------------------------------------------------------------------------------------------------------------ --loop
 @pytest.mark.once
+@pytest.mark.slow
 def test_loop_flushes_until_a_signal_and_outlives_redis(child_environment, tmp_path, make_user):
     user, log = make_user(), tmp_path / "log"
     command = [sys.executable, "-m", "django", "flush_counters", "--loop", "--interval", "0.05"]
