@@ -91,6 +91,16 @@ def test_a_write_of_two_counters_waits_once(server):
         assert_exact(house, counter=counter)
 
 
+def test_a_write_after_a_restart_is_confirmed_at_once(ready, server, other, alice):
+    """The server knows no script any more, and this thread may not ask it again for long."""
+    server.kill()
+    server.start()
+    assert_reads(alice)  # and notices that the connection has ended
+    unread.heal()
+    write(alice)
+    wait_until(lambda: not other.hlen(unread.buffer.keys.intents))
+
+
 def test_a_slow_statement_waits(ready, alice):
     with round_trips() as trips, entries(HEAL_AFTER=0), transaction.atomic():
         write(alice)
