@@ -4,7 +4,6 @@ import io
 import multiprocessing
 from datetime import timedelta
 from typing import Any
-from unittest import mock
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -12,7 +11,7 @@ from django.db import connection, transaction
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
-from notifications_counter.buffer import Buffer, buffer
+from notifications_counter.buffer import buffer
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.models import CounterState, Notification, RecountRequest
@@ -148,21 +147,6 @@ def test_it_asks_again_after_a_while(silent, alice):
     with sent() as commands:
         assert unread.count(alice) == unread.counts([alice])[alice.pk] == 5
     assert commands == ["MGET", "MGET"]
-
-
-def test_who_switches_it_off_is_killed_before_redis_knows(healed, alice):
-    with (
-        mock.patch.object(Buffer, "switch_off", side_effect=KeyboardInterrupt),
-        pytest.raises(CommandError, match="Interrupted"),
-    ):
-        switch("off")
-    create(alice)
-    assert_reads(alice)
-    assert not is_off()
-    unread.heal()
-    assert is_off()
-    switch("on")
-    assert_comes_back(alice)
 
 
 def test_redis_is_down_when_it_is_switched(healed, alice):
