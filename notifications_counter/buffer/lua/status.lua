@@ -1,7 +1,7 @@
 -- Reads the state of a counter at one moment.
 -- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  aside (hash)
 -- ARGV  1 '1' to delete first what something else has written there, with another type; then everyone is in doubt
--- Reply the texts, the flags, which are set if they are not nil, and the numbers of Status
+-- Reply the texts, the flags, which are set if they are not nil, and the numbers of BufferStatus
 if ARGV[1] == '1' then
   local types = {[pending] = 'zset', [flushing] = 'zset', [ready] = 'string'}
   for _, hash in ipairs({state, intents, in_flight, aside}) do types[hash] = 'hash' end
