@@ -59,15 +59,17 @@ class Reader:
         counter, connection = self.counter, connections[self.counter.db]
         by_rows = list(Ledger.on(connection).keys_to_count(counter, keys))
         rest = list(dict.fromkeys(keys).keys() - by_rows) if by_rows else keys
+        if not rest:
+            return self.rows(keys)
         try:
             buffer = counter.buffer_in(connection)
-            totals = buffer.totals(rest) if rest else []
+            totals = buffer.totals(rest)
         except BufferUnavailable:
             return self.rows(keys)
         result: dict[Key, Any] = dict.fromkeys(keys) if by_rows else {}  # in their order
         result.update(zip(rest, totals, strict=True))
         found = set(totals)
-        if None in found or (found and min(found) < counter.least):  # type: ignore[type-var, operator]
+        if None in found or min(found) < counter.least:  # type: ignore[type-var, operator]
             result |= self._negative([key for key in rest if result[key] is not None and result[key] < counter.least])
             for some in chunked([key for key in rest if result[key] is None], OWNERS_PER_CALL):
                 try:
