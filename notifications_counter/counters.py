@@ -127,17 +127,15 @@ class Counter(Declaration):
         report: Callable[[Difference], None] | None = None,
         progress: Callable[[int], None] = lambda compared: None,
         stopped: Callable[[], bool] = lambda: False,
-        resume: bool = False,
     ) -> Result:
         """Compare the counts of these owners, by default of everyone, with the rows. Owners whose count is wrong are in
         doubt from then on: reads count their rows, and the next flush stores their counts. A ``dry_run`` only reports.
 
         ``report`` is called with each wrong count, and ``progress`` with the number of owners compared so far. A
-        recount of everyone ends after a page if ``stopped`` returns True; ``resume`` continues one that was interrupted
-        less than an hour ago. Raises NotInTransaction inside a transaction.
+        recount of everyone ends after a page if ``stopped`` returns True. Raises NotInTransaction inside a transaction.
         """
         owner_keys = None if owners is None else [str(self.key(owner)) for owner in many(owners)]
-        return recount(self, owner_keys, dry_run, report, progress, stopped, resume)
+        return recount(self, owner_keys, dry_run, report, progress, stopped)
 
     def invalidate(self) -> None:
         """Discard what Redis holds. Call this after you have restored the database from a backup.

@@ -42,7 +42,7 @@ def recount() -> dict[str, int]:
 
     def work(local: LocalCounter[Counter]) -> None:
         counter = local.counter
-        wrong[counter.name] += counter.heal(math.inf).wrong + counter.recount(resume=True).wrong
+        wrong[counter.name] += counter.heal(math.inf).wrong + counter.recount().wrong
         counter.flush()
 
     at_each(local_counters(all_counters()), work)

@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from django.apps import apps
 from django.contrib import admin, messages
 from django.contrib.auth import get_user_model
 from django.core.paginator import Paginator
@@ -20,11 +19,6 @@ from django.utils.translation import ngettext
 from ..counters import Counter
 from ..exceptions import CounterError
 from ..monitoring.display import grouped, moment
-
-if not TYPE_CHECKING and apps.is_installed("unfold"):
-    from unfold.admin import ModelAdmin  # so that the pages match the site's other pages
-else:
-    ModelAdmin = admin.ModelAdmin
 
 USERNAME = get_user_model().USERNAME_FIELD
 
@@ -44,7 +38,7 @@ class FirstPages(Paginator):
         return rows.order_by()[:MAX_COUNTED].count()
 
 
-class ListAdmin(ModelAdmin):
+class ListAdmin(admin.ModelAdmin):
     """A list that neither reads nor sorts the whole table. A message of its actions gets the focus."""
 
     change_list_template = "admin/notifications_counter/change_list.html"
@@ -72,7 +66,8 @@ class MaintenanceAdmin(ListAdmin):
             text, level = work(counter), messages.INFO
         except CounterError as error:
             text, level = str(error), messages.ERROR
-        self.message_user(request, f"{_('Counter %(name)s') % {'name': counter.name}}: {text}", level)
+        title = _("Counter %(name)s") % {"name": counter.name}
+        self.message_user(request, f"{title}: {text}", level)
 
 
 def flush(counter: Counter) -> str:
@@ -82,14 +77,15 @@ def flush(counter: Counter) -> str:
 
 
 def recount(counter: Counter, owners: Iterable[object] | None = None) -> str:
-    result = counter.recount(owners, stopped=time_limit(), resume=True)
+    result = counter.recount(owners, stopped=time_limit())
     text = ngettext(
         "%(owners)s owner was compared with the rows, %(wrong)s wrong.",
         "%(owners)s owners were compared with the rows, %(wrong)s wrong.",
         result.owners,
     )
-    more = f" {_('The recount ran out of time. Run it again to continue.')}" if result.unfinished else ""
-    return text % {"owners": grouped(result.owners), "wrong": grouped(result.wrong)} + more
+    text %= {"owners": grouped(result.owners), "wrong": grouped(result.wrong)}
+    more = _("It ran out of time. `manage.py recount_counters` compares everyone.")
+    return f"{text} {more}" if result.unfinished else text
 
 
 def time_limit() -> Callable[[], bool]:

@@ -15,7 +15,6 @@ class Keys:
     intents: str
     in_flight: str
     aside: str
-    walked: str
     listeners: str
     live: str
 

@@ -38,7 +38,6 @@ class Walker:
     """Compares owners of a counter with the rows. ``report`` is called with each wrong count; they are the
     ``mismatches``. ``dry_run``: doubt nobody.
 
-    The walk of flushers goes on where the row of the counter says, a recount where the key ``walked`` in Redis says.
     """
 
     def __init__(self, counter: Declaration, report: Callable[[Difference], None] | None = None, dry_run: bool = False):
@@ -109,27 +108,20 @@ class Walker:
         for some in chunked(list(dict.fromkeys(owner_keys)), PAGE):
             self.compare(self.everyone.these([self.counter.decode(owner_key) for owner_key in some]))
 
-    def walk(self, resume: bool, progress: Callable[[int], None], stopped: Callable[[], bool]) -> None:
-        """Compare everyone, or ``resume`` a walk that was interrupted. After each page, call ``progress`` with the
-        number of owners compared."""
-        buffer, position = self.counter.buffer, None
-        if resume and not self.dry_run:
-            position = buffer.walked() or None
-        if position is None and not self.dry_run:
-            buffer.take_back()
+    def compare_everyone(self, progress: Callable[[int], None], stopped: Callable[[], bool]) -> None:
+        """Compare everyone. After each page, call ``progress`` with the number of owners compared."""
+        position = None
+        if not self.dry_run:
+            self.counter.buffer.take_back()
         while found := self._page(position):
             self.compare(found)
             self._remove_orphans(found)
             position = str(found[-1].key)
             progress(self.result.owners)
-            if not self.dry_run:
-                buffer.note_walked(position)
             if stopped():
                 self.result.unfinished = True
                 return
         progress(self.result.owners)
-        if not self.dry_run:
-            buffer.note_walked("")
 
     def _page(self, after: str | None) -> list[Counted]:
         """Return the next owners after an owner key, None for the first. Pages get smaller while the database fails to
@@ -211,13 +203,12 @@ def recount(
     report: Callable[[Difference], None] | None,
     progress: Callable[[int], None],
     stopped: Callable[[], bool],
-    resume: bool,
 ) -> Result:
     """Compare these owners, or everyone, as ``Counter.recount`` says."""
     refuse_in_transaction(counter.db)
     walker = Walker(counter, report, dry_run)
     if owner_keys is None:
-        walker.walk(resume, progress, stopped)
+        walker.compare_everyone(progress, stopped)
     else:
         walker.compare_these(owner_keys)
     if walker.result.owners and not dry_run:

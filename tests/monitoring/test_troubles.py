@@ -59,7 +59,7 @@ def note_elsewhere(reason: str) -> None:
     ("name", "value"),
     [
         *((name, "x") for name in ("pending", "flushing", "state", "ready", "intents", "in_flight", "aside")),
-        *((name, "x") for name in ("listeners", "walked")),
+        ("listeners", "x"),
         ("state", {"batch": "x"}),
         ("state", {"finished": "x"}),
     ],

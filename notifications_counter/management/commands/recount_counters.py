@@ -55,7 +55,7 @@ class Command(CounterCommand):
         for local in todo if restored else ():
             with at(local.place):
                 local.counter.invalidate()
-        self.dry_run, self.resume = dry_run, not (dry_run or restored or owner)
+        self.dry_run = dry_run
         at_each(todo, lambda local: self.recount(local, keys.get(local.counter.name)))
 
     def recount(self, local: LocalCounter[Counter], keys: list[Key] | None) -> None:
@@ -70,16 +70,14 @@ class Command(CounterCommand):
 
         if not self.dry_run:
             counter.heal(math.inf, progress, report=report)
-        if self.resume and (after := counter.buffer.walked()):
-            self.say(f"{name}: resuming after owner {after}, where a run was interrupted.")
         with stop_on_signals() as stop:
-            result = counter.recount(keys, self.dry_run, report, progress, stop.asked, self.resume)
+            result = counter.recount(keys, self.dry_run, report, progress, stop.asked)
         if not self.dry_run and not result.unfinished:
             counter.flush()
         now = "" if self.dry_run or result.unfinished or not result.wrong else " Their rows were counted."
         self.say(f"{name}: compared {number(result.owners, 'owner')}, {result.wrong:,} wrong.{now}")
         if result.unfinished:
-            self.say(f"{name}: stopped. Run it again within an hour to go on.")
+            self.say(f"{name}: stopped before everyone was compared.")
         self.say_problems(local)
 
 
