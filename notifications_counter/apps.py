@@ -13,9 +13,9 @@ class NotificationsCounterConfig(AppConfig):
     def ready(self) -> None:
         from . import checks  # noqa: F401
         from .databases.identity import look_up_after_migrate, renew_restored
-        from .writes import door
+        from .writes import hook
 
         autodiscover_modules("counters")
-        door.install()
+        hook.install()
         post_migrate.connect(look_up_after_migrate, sender=self)
         post_save.connect(renew_restored, sender=self.get_model("DatabaseId"))

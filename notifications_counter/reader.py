@@ -40,19 +40,19 @@ class Reader:
 
     def count(self, key: Key) -> int:
         """Return the count of one owner."""
-        counter, owner_key = self.counter, str(key)
+        counter, keys = self.counter, [key]
         connection = connections[alias_for(counter.source)]
         ledger = vars(connection).get("counter_ledger") or Ledger(connection)
-        if ledger.needs_rows(counter, owner_key):
-            return self.rows([key])[key]
+        if ledger.keys_to_count(counter, keys):
+            return self.rows(keys)[key]
         try:
             buffer = counter.buffer_in(connection)
-            total = buffer.total(owner_key)
+            total = buffer.total(str(key))
             if total is None:
-                return self._miss(connection, buffer, [key])[key]
+                return self._miss(connection, buffer, keys)[key]
         except BufferUnavailable:
-            return self.rows([key])[key]
-        return total if total >= counter.least else self._negative([key])[key]
+            return self.rows(keys)[key]
+        return total if total >= counter.least else self._negative(keys)[key]
 
     def counts(self, keys: Sequence[Key]) -> dict[Key, int]:
         """Return the counts of many owners."""

@@ -31,7 +31,7 @@ from notifications_counter.models import Notification
 from notifications_counter.monitoring.status import Status, read_status
 from notifications_counter.places import visible_counters
 from notifications_counter.upkeep.state import FULL_SPEED, WalkState
-from notifications_counter.writes import door
+from notifications_counter.writes import hook
 from servers import HOST
 
 # Its name before Django 6.1.
@@ -125,7 +125,7 @@ def make_keys(number: int) -> list[Any]:
 
 def unheard(write: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Write behind the back of the counters, as raw SQL does."""
-    with mock.patch.object(door, "counters_of_table", return_value=None):
+    with mock.patch.object(hook, "counters_of_table", return_value=None):
         return write(*args, **kwargs)
 
 

@@ -20,7 +20,7 @@ from notifications_counter.internals import (
 )
 from notifications_counter.models import Notification
 from notifications_counter.signals import counts_changed
-from notifications_counter.writes.door import DOORS
+from notifications_counter.writes.hook import METHODS
 from tests.source import trees
 from tests.support import OtherConnection
 
@@ -113,7 +113,7 @@ def test_attributes_that_django_does_not_document_are_listed():
     }
     undocumented = {(path, of, name) for path, name, of in used if name in of_django or of in HIDDEN}
     assert not {found for found in undocumented if found[2] not in known}
-    assert listed <= {name for _, name, _ in used} | {name for _, name in DOORS}, "not used any more"
+    assert listed <= {name for _, name, _ in used} | {name for _, name in METHODS}, "not used any more"
 
 
 # ------------------------------------------------------------------------------------ Django

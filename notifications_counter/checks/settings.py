@@ -12,7 +12,7 @@ from django.db import connections
 
 from ..caches import SettingsDict, is_django_redis, options_of, parse, problem_of, urls_of
 from ..conf import ENTRIES, SETTING, options, shown
-from ..writes.door import missing
+from ..writes.hook import missing
 from .registration import TAG, Messages, check, error, sound_counters, warning
 
 RedisDatabase = tuple[str | None, str, int, int]

@@ -20,7 +20,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.module_loading import autodiscover_modules
 
 __all__ = [
-    # Every write of the ORM ends in a method of these, which the door wraps.
+    # Every write of the ORM ends in a method of these, which the hook wraps.
     "SQLCompiler",
     "SQLDeleteCompiler",
     "SQLInsertCompiler",

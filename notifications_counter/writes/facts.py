@@ -137,10 +137,9 @@ class Inserted:
                 self._by_clock[name] = NOT_NULL
             else:
                 self._in_instance.append(name)
-        self.is_complete = len(self._in_instance) == len(names)
 
-    def facts(self, instance: models.Model) -> Mapping[str, object]:
-        """Return the facts about one row; if ``is_complete``, the ``__dict__`` of its instance has them all."""
+    def facts(self, instance: models.Model) -> Facts:
+        """Return the facts about the row of an instance."""
         values = instance.__dict__
         return {name: values[name] for name in self._in_instance if name in values} | self._by_clock
 

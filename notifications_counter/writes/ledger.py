@@ -80,22 +80,20 @@ class Ledger:
             with transaction.atomic(using=self.using, savepoint=False):
                 return self._write_inside(execute)
         log = TransactionLog(connection)
+        if not log.announce_alone(owners, connection):
+            log.settle({}, connection)
+            with transaction.atomic(using=self.using):
+                return self._write_inside(execute)
         try:
-            if not log.announce_alone(owners, connection):
-                log.deltas = {}
-                with transaction.atomic(using=self.using):
-                    return self._write_inside(execute)
             result, change = execute()
-            log.deltas = change
-            return result
-        except BaseException as error:
-            # Only an answer says that the statement changes nothing: after the end of its connection, or an interrupt,
-            # the server may go on, and commit. Then healing puts the owners in doubt.
-            if not isinstance(error, DatabaseError) or isinstance(error, OperationalError):
-                log.intents.clear()
+        except DatabaseError as error:
+            # With an answer, all is over; of an UPDATE of a child model, a part may be committed. Without one, as after
+            # the end of the connection, or an interrupt, the server may go on. Then healing puts the owners in doubt.
+            if not isinstance(error, OperationalError):
+                log.settle({counter: dict.fromkeys(owner_keys) for counter, owner_keys in owners.items()}, connection)
             raise
-        finally:
-            log.send(connection)
+        log.settle(change, connection)
+        return result
 
     def _write_inside(self, execute: Callable[[], tuple[T, Deltas]]) -> T:
         try:
@@ -183,22 +181,13 @@ class Ledger:
                 log.undo(self._connection())
 
     # ------------------------------------------------------------------ reads
-    def needs_rows(self, counter: Declaration, owner_key: str) -> bool:
-        """Return whether this connection must count the rows of this owner, because its transaction has changed some,
-        or may not see the commits of others."""
-        for log in self._logs.values():
-            deltas = log.deltas.get(counter, ())
-            if owner_key in deltas or EVERYONE in deltas:
-                return True
-        connection = self._connection()
-        return self.may_see_old_data() if connection.in_atomic_block else in_manual_transaction(connection)
-
     def keys_to_count(self, counter: Declaration, keys: Sequence[Key]) -> Sequence[Key]:
-        """Return the primary keys of those owners whose rows this connection must count, for these reasons."""
+        """Return the primary keys of those owners whose rows this connection must count, because its transaction has
+        changed some, or may not see the commits of others."""
         touched = [log.deltas[counter] for log in self._logs.values() if counter in log.deltas]
         if self.may_see_old_data() or any(EVERYONE in deltas for deltas in touched):
             return keys
-        return [key for key in keys if any(str(key) in deltas for deltas in touched)] if touched else []
+        return [key for key in keys if any(str(key) in deltas for deltas in touched)] if touched else ()
 
     def may_see_old_data(self) -> bool:
         """Return whether this connection may not see the newest committed rows, as far as Django knows. If SQL has set

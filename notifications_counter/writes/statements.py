@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from django.db.models import Field
+
 from ..buffer.types import Delta
 from ..declaration import Declaration
 from ..internals import ROW_COUNT, Execute, OnConflict, SQLCompiler, SQLDeleteCompiler, WrapperContext
@@ -20,6 +22,7 @@ from .facts import UNKNOWN, Contribution, contribution, facts_after, facts_of_wh
 from .rows import Row, Rows, columns_of, convert, is_plain, keep_to, keys_listed, lock_rows, rows_by_key, selects_first
 
 Counters = tuple[Declaration, ...]
+Fields = Sequence[Field]
 Sums = dict[str | None, tuple[int, int]]
 """What rows add to a count, and their number, by owner key."""
 
@@ -55,7 +58,7 @@ class Insert:
     """
 
     def __init__(
-        self, counters: Counters, compiler: SQLCompiler, execute_by: Execute, is_stock: bool, fields: Any = None
+        self, counters: Counters, compiler: SQLCompiler, execute_by: Execute, is_stock: bool, fields: Fields | None
     ):
         self.counters, self.compiler, self.is_stock, self.fields = counters, compiler, is_stock, fields
         query: Any = compiler.query
@@ -67,8 +70,7 @@ class Insert:
             said = inserted(query.model, counter, names, query.raw)
             sums = self.deltas.setdefault(counter, {})
             for instance in query.objs:
-                facts = instance.__dict__ if said.is_complete else said.facts(instance)
-                owner, value = contribution(counter, facts, self.connection)
+                owner, value = contribution(counter, said.facts(instance), self.connection)
                 if owner is UNKNOWN and value != 0:
                     names_owners = False
                 elif owner is not None and value != 0:
@@ -149,10 +151,9 @@ class Effect(NamedTuple):
         return self.after.names_owner or not self.moves
 
     @property
-    def owner_keys(self) -> list[str]:
+    def owner_keys(self) -> set[str]:
         """The owners whose counts may change, as far as it says."""
-        owners = [said.owner for said in (self.before, self.after) if said.value != 0]
-        return [owner for owner in owners if owner not in (UNKNOWN, None)]
+        return {said.owner for said in (self.before, self.after) if said.value != 0} - {UNKNOWN, None}
 
     def deltas(self, before: Sums) -> dict[OwnerKey, Delta]:
         """Return the deltas, given the rows before, if it says what becomes of a row."""
@@ -168,14 +169,13 @@ class UpdateOrDelete:
     """An UPDATE or DELETE of the rows that a query selects. For arguments and ``owners``, see ``Insert``."""
 
     def __init__(
-        self, counters: Counters, compiler: SQLCompiler, execute_by: Execute, is_stock: bool, result_type: object = None
+        self, counters: Counters, compiler: SQLCompiler, execute_by: Execute, is_stock: bool, fields: Fields | None
     ):
-        self.compiler, self.is_stock, self._execute_by = compiler, is_stock, execute_by
+        self.compiler, self.is_stock, self.fields, self._execute_by = compiler, is_stock, fields, execute_by
         self.query: Any = compiler.query
         self.connection = compiler.connection
         self.model = self.query.get_meta().model  # perhaps a migration's, of the counted table
         self.is_delete = isinstance(compiler, SQLDeleteCompiler)
-        self.fields = result_type if isinstance(result_type, list | tuple) else None  # of save(), since Django 6.0
         self.names = {field.attname for field, *_ in getattr(self.query, "values", ())}
         self.effects = {c: effect for c in counters if not (effect := self._effect(c)).is_none}
         self.counters, effects = tuple(self.effects), self.effects.values()
@@ -184,14 +184,14 @@ class UpdateOrDelete:
             self.owners = {counter: effect.owner_keys for counter, effect in self.effects.items()}
 
     def _effect(self, counter: Declaration) -> Effect:
-        query, after = self.query, Contribution(None, 0)
-        says = self.is_stock and is_plain(query) and not selects_first(query)
-        facts = facts_of_where(query.where) if says else {}
-        before = contribution(counter, facts, self.connection) if self.is_stock else SAYS_NOTHING
-        if self.is_delete:
-            return Effect(before, after, moves=False)
-        after = contribution(counter, facts_after(facts, query.values), self.connection)
-        return Effect(before, after if self.is_stock else SAYS_NOTHING, counter.moves(self.names))
+        query, moves = self.query, counter.moves(self.names)
+        if not self.is_stock:
+            return Effect(SAYS_NOTHING, SAYS_NOTHING, moves)
+        facts = facts_of_where(query.where) if is_plain(query) and not selects_first(query) else {}
+        before, after = contribution(counter, facts, self.connection), Contribution(None, 0)
+        if not self.is_delete:
+            after = contribution(counter, facts_after(facts, query.values), self.connection)
+        return Effect(before, after, moves)
 
     def execute(self) -> tuple[object, Deltas]:
         """Execute it, and return the number of rows, or the fields that are asked for, and its change."""
@@ -261,20 +261,20 @@ class UpdateOrDelete:
         result, number = self._execute()
         if not number:
             return result, {}
-        are_found = is_kept and number <= len(found)  # nobody else changes locked rows
-        is_exact = are_found and number == len(found) and self.is_stock
+        if not is_kept or number > len(found):  # it has changed others, too
+            return result, dict.fromkeys(self.counters, ALL_IN_DOUBT)
         after: Rows = {}
-        keys = {field.attname for field in self.model._meta.pk_fields}
-        if are_found and not keys & self.names and not all(e.names_owner_after for e in self.effects.values()):
+        sets_keys = any(field.attname in self.names for field in self.model._meta.pk_fields)
+        if not sets_keys and not all(effect.names_owner_after for effect in self.effects.values()):
             after = rows_by_key(self.model, self.connection, list(found), self.counters)
-        deltas: Deltas = {}
         owners_after = dict(sums_of(self.counters, after.values()))
+        deltas: Deltas = {}
         for counter, sums in sums_of(self.counters, found.values()):
             effect = self.effects[counter]
-            if is_exact and effect.after.value is not None and effect.names_owner_after:
-                deltas[counter] = effect.deltas(sums)
-                continue
-            deltas[counter] = doubts_of([*sums, *owners_after[counter], *effect.owner_keys])
-            if not are_found or not (after or effect.names_owner_after):
+            if not effect.names_owner_after and not after:
                 deltas[counter] = ALL_IN_DOUBT
+            elif effect.names_owner_after and effect.after.value is not None and number == len(found):
+                deltas[counter] = effect.deltas(sums)  # nobody else changes locked rows
+            else:
+                deltas[counter] = doubts_of([*sums, *owners_after[counter], *effect.owner_keys])
         return result, deltas

@@ -78,10 +78,8 @@ class TransactionLog:
 
     # --------------------------------------------------------------- announce
     def announce_alone(self, owners: OwnerKeys, connection: BaseDatabaseWrapper) -> bool:
-        """Announce the owners of a statement that commits by itself. They are in doubt until it has. Returns whether
-        Redis accepted all."""
-        self.deltas = {counter: dict.fromkeys(owner_keys) for counter, owner_keys in owners.items()}
-        return not self._announce(self.deltas, connection)
+        """Announce the owners of a statement that commits by itself. Returns whether Redis accepted all."""
+        return not self._announce(owners, connection)
 
     def announce(self, connection: BaseDatabaseWrapper) -> None:
         """Announce those whose counts were first changed since the last call, before the database commits. Whom Redis
@@ -124,6 +122,11 @@ class TransactionLog:
         return refused
 
     # ------------------------------------------------------------------- send
+    def settle(self, change: Deltas, connection: BaseDatabaseWrapper) -> None:
+        """Confirm the owners of a statement that was announced alone, and has changed this."""
+        self.deltas = change
+        self.send(connection)
+
     def send(self, connection: BaseDatabaseWrapper) -> None:
         """Confirm the deltas, after the database has committed. A failure does not reach the site, but an exception
         that is meant for it does, such as a time limit."""

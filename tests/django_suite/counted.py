@@ -30,7 +30,7 @@ from notifications_counter.counters import Counter
 from notifications_counter.databases.identity import look_up_after_migrate
 from notifications_counter.declaration import Declaration, declarations
 from notifications_counter.models.fields import is_converted_by_django, target_of
-from notifications_counter.writes import door
+from notifications_counter.writes import hook
 from notifications_counter.writes.doubts import EVERYONE, Deltas
 from notifications_counter.writes.ledger import Ledger
 
@@ -38,15 +38,15 @@ from .shim import Result, report
 
 OURS = "notifications_counter"
 
-count = door._count
+count = hook._count
 numbers = itertools.count()
 
 
 def install() -> None:
     """Declare the counters of all models that are installed, and look at each statement that they count."""
-    if door._count is count:
+    if hook._count is count:
         hide_the_app()
-        door._count = compare
+        hook._count = compare
         Ledger.write = noting(Ledger.write)  # type: ignore[method-assign]
     declared = {counter.source_label for counter in declarations()}
     for model in apps.get_models(include_auto_created=True):

@@ -1,4 +1,4 @@
-"""Every write passes a door, which other packages may wrap."""
+"""Every write passes a hook, which other packages may wrap."""
 
 from functools import wraps
 from typing import Any
@@ -10,7 +10,7 @@ from notifications_counter.checks import TAG
 from notifications_counter.counters import unread
 from notifications_counter.internals import SQLInsertCompiler
 from notifications_counter.models import Notification
-from notifications_counter.writes.door import install
+from notifications_counter.writes.hook import install
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
@@ -28,9 +28,9 @@ def test_other_packages_patch_the_same_method(alice, monkeypatch):
     """As django-cachalot does, which puts back what it found."""
     plain = SQLInsertCompiler.execute_sql.__wrapped__
 
-    @wraps(door := SQLInsertCompiler.execute_sql)
+    @wraps(hook := SQLInsertCompiler.execute_sql)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return door(*args, **kwargs)
+        return hook(*args, **kwargs)
 
     assert unread.count(alice) == 0
     monkeypatch.setattr(SQLInsertCompiler, "execute_sql", wrapper)

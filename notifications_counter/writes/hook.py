@@ -1,4 +1,4 @@
-"""The one door through which every write of the ORM to a counted table passes.
+"""The hook through which every write of the ORM to a counted table passes.
 
 ``save()``, ``create()``, ``bulk_create()``, ``update()``, ``bulk_update()``, ``delete()``, cascades, related managers,
 fixtures and the admin all end in ``execute_sql()`` of three compilers. ``install()`` wraps each of them once. So any
@@ -30,14 +30,14 @@ from ..internals import (
 )
 from .doubts import ALL_IN_DOUBT
 from .ledger import Ledger
-from .statements import Counters, Insert, UpdateOrDelete
+from .statements import Counters, Fields, Insert, UpdateOrDelete
 
 QUERIES: dict[type[SQLCompiler], type] = {
     SQLInsertCompiler: InsertQuery,
     SQLUpdateCompiler: UpdateQuery,
     SQLDeleteCompiler: DeleteQuery,
 }
-DOORS: tuple[tuple[type[SQLCompiler], str], ...] = (
+METHODS: tuple[tuple[type[SQLCompiler], str], ...] = (
     *((kind, "execute_sql") for kind in QUERIES),
     (SQLUpdateCompiler, "execute_returning_sql"),  # from Django 6.0 on
 )
@@ -45,23 +45,23 @@ DOORS: tuple[tuple[type[SQLCompiler], str], ...] = (
 
 def install() -> None:
     """Wrap each of these methods once."""
-    for compiler, method in DOORS:
-        if hasattr(compiler, method) and not _is_door(getattr(compiler, method)):
-            setattr(compiler, method, _door(compiler, method))
+    for compiler, method in METHODS:
+        if hasattr(compiler, method) and not _is_hooked(getattr(compiler, method)):
+            setattr(compiler, method, _hook(compiler, method))
 
 
 def missing() -> list[str]:
     """Return the methods that other code has unwrapped."""
-    doors = [(kind, method) for kind, method in DOORS if hasattr(kind, method)]
-    return [f"{kind.__name__}.{method}" for kind, method in doors if not _is_door(getattr(kind, method))]
+    there = [(kind, method) for kind, method in METHODS if hasattr(kind, method)]
+    return [f"{kind.__name__}.{method}" for kind, method in there if not _is_hooked(getattr(kind, method))]
 
 
-def _is_door(method: object) -> bool:
-    """Return whether a method is a door, or a wrapper around one."""
-    return method is not None and (hasattr(method, "is_door") or _is_door(getattr(method, "__wrapped__", None)))
+def _is_hooked(method: object) -> bool:
+    """Return whether a method is a hook, or a wrapper around one."""
+    return method is not None and (hasattr(method, "is_hook") or _is_hooked(getattr(method, "__wrapped__", None)))
 
 
-def _door(kind: type[SQLCompiler], name: str) -> Execute:
+def _hook(kind: type[SQLCompiler], name: str) -> Execute:
     original: Execute | None = vars(kind).get(name)
     if original is None:  # inherited: others may still patch the parent's method
 
@@ -84,23 +84,25 @@ def _door(kind: type[SQLCompiler], name: str) -> Execute:
             counters = tuple([counter for counter in counters if not counter.is_silent(connection)])
         if not counters:
             return original(compiler, *args, **kwargs)
-        return _count(counters, kind, compiler, original, *args, **kwargs)
+        if lack_columns(counters, meta.model):
+            everyone = dict.fromkeys(counters, ALL_IN_DOUBT)
+            return Ledger.on(connection).write(None, lambda: (original(compiler, *args, **kwargs), everyone))
+        asked = (*args, *kwargs.values())  # fields to return, or a type of result
+        fields = next((each for each in asked if isinstance(each, list | tuple)), None)
+        return _count(counters, kind, compiler, original, fields)
 
-    vars(execute)["is_door"] = True
+    vars(execute)["is_hook"] = True
     return execute
 
 
 def _count(
-    counters: Counters, kind: type[SQLCompiler], compiler: Any, original: Execute, *args: Any, **kwargs: Any
+    counters: Counters, kind: type[SQLCompiler], compiler: Any, original: Execute, fields: Fields | None
 ) -> object:
-    """Execute a statement on a table with these counters, and count what it changes."""
+    """Execute a statement on a table with these counters, which returns these fields, and count what it changes."""
     query, connection = compiler.query, compiler.connection
-    if lack_columns(counters, query.get_meta().model):
-        everyone = dict.fromkeys(counters, ALL_IN_DOUBT)
-        return Ledger.on(connection).write(None, lambda: (original(compiler, *args, **kwargs), everyone))
     is_stock = type(query) is QUERIES[kind] and type(compiler) is connection.ops.compiler(kind.__name__)
     of_kind = Insert if kind is SQLInsertCompiler else UpdateOrDelete
-    statement = of_kind(counters, compiler, original, is_stock, *args, **kwargs)
+    statement = of_kind(counters, compiler, original, is_stock, fields)
     return Ledger.on(connection).write(statement.owners, statement.execute)
 
 
