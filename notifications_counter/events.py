@@ -67,8 +67,7 @@ class EventLog:
 
     def _run(self, name: str, *args: Argument) -> Any:
         """Call a script with the keys that it names, and return its reply."""
-        chosen = script(name)
-        return self._client.ask(Call.of(chosen, [self._key(key) for key in chosen.keys], (self.base, *args)))
+        return self._client.ask(Call.of(name, [self._key(key) for key in script(name).keys], (self.base, *args)))
 
     # ----------------------------------------------------------------- writes
     def record_event(self, event: Mapping[str, Any]) -> int:
@@ -179,7 +178,7 @@ class EventLog:
         while len(page) < limit:
             size = min(EVENTS_PER_CALL, limit - len(page))
             args = (self.base, direction, size, score, member)
-            found = self._client.ask(Call.of(script("page_events"), (key,), args))
+            found = self._client.ask(Call.of("page_events", (key,), args))
             events = (_decode(parse_int(id_), fields) for id_, _, fields in found)
             page += [event for event in events if event is not None]
             if len(found) < size:

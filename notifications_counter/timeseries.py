@@ -20,7 +20,7 @@ from time import monotonic
 
 from asgiref.sync import sync_to_async
 
-from .buffer.calls import ARGUMENTS, Call, script
+from .buffer.calls import ARGUMENTS, Call
 from .buffer.client import Client, client_of
 from .buffer.types import decode, encode, pairs, parse_int
 from .chunks import in_groups
@@ -124,7 +124,7 @@ class TimeSeries:
             keys = [f"{base}:known", *(f"{base}:{precision}:{name}" for name in some for precision in precisions)]
             values = (counts[name] for name in some)
             args = (time, self.samples, len(precisions), *precisions, *values)
-            self._client.ask(Call.of(script("update_series"), keys, args))
+            self._client.ask(Call.of("update_series", keys, args))
 
     # ------------------------------------------------------------------ read
     def get_counter(
@@ -145,7 +145,7 @@ class TimeSeries:
         first = 0 if start is None else _seconds(start, math.ceil)
         end_ = LATEST if end is None else _seconds(end, math.ceil)
         key = f"{self.base}:{precision}:{name}"
-        clock, flat = self._client.ask(Call.of(script("read_series"), (key,)))
+        clock, flat = self._client.ask(Call.of("read_series", (key,)))
         # Foreign slices that cannot be read are left out.
         read = ((parse_int(slice_), parse_int(count)) for slice_, count in pairs(flat))
         counts = {slice_: count for slice_, count in read if slice_ is not None and count is not None}
@@ -211,7 +211,7 @@ class TimeSeries:
             low, window = encode(first), self.samples * precision
             while not stopped():
                 args = (low, end, window, time, PAGE, PAGE_WORK)
-                last, counters, slices, gone = self._client.ask(Call.of(script("clean_series"), (known,), args))
+                last, counters, slices, gone = self._client.ask(Call.of("clean_series", (known,), args))
                 if not last:
                     break
                 low = encode(f"({decode(last)}")

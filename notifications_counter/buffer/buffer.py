@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..chunks import chunked
 from ..conf import options
 from ..exceptions import BufferUnavailable
-from .calls import ARGUMENTS, OWNERS_PER_CALL, Argument, Call, owners_as_json, script
+from .calls import ARGUMENTS, OWNERS_PER_CALL, REASON, Argument, Call, owners_as_json, script
 from .client import Client
 from .keys import Keys
 from .types import (
@@ -30,9 +30,7 @@ from .types import (
 )
 
 LEASE = 10  # seconds; safety does not depend on it
-HOUR = 3600  # seconds for which an interrupted walk can be resumed
 EXACT = 2**53  # Redis adds integers below this exactly, and a larger change is unknown to it
-REASON = 500  # the most characters of a failure that are noted
 
 OFF_SECONDS = 5
 """Seconds for which a process that has met that counting is off asks no more."""
@@ -73,8 +71,7 @@ class Buffer:
 
     def script_call(self, name: str, *args: Argument) -> Call:
         """Return the call of a script with the keys that it names."""
-        found = script(name)
-        return Call.of(found, [getattr(self.keys, key) for key in found.keys], args)
+        return Call.of(name, [getattr(self.keys, key) for key in script(name).keys], args)
 
     def run(self, name: str, *args: Argument) -> Any:
         """Call a script and return its reply."""
@@ -82,8 +79,8 @@ class Buffer:
 
     # ------------------------------------------------------------------ reads
     def total(self, owner: str) -> int | None:
-        """Return a cached total, or None. BufferUnavailable if rows must be counted, because the owner is in flight,
-        counting is off, or no total can be trusted."""
+        """Return the cached total of an owner; None if it is not cached, or in flight. BufferUnavailable if no total
+        can be trusted, or counting is off."""
         if silent_until and self.is_silent:
             raise BufferUnavailable("Counting is off.")
         while True:
@@ -95,13 +92,10 @@ class Buffer:
         try:
             return int(total)
         except (TypeError, ValueError):
-            if decode(total).endswith("!"):
-                raise BufferUnavailable("The owner is in flight. Reads count rows meanwhile.") from None
             return as_integers([total])[0]
 
     def totals(self, owners: Sequence[object]) -> list[int | None]:
-        """Return the cached totals of owners, given by primary keys, in one round trip; None for each that is not
-        cached, or in flight. BufferUnavailable if no total can be trusted."""
+        """Return the cached totals of owners, given by primary keys, as ``total`` does, in one round trip."""
         if silent_until and self.is_silent:
             raise BufferUnavailable("Counting is off.")
         trusted = self.trusted
@@ -228,9 +222,14 @@ class Buffer:
             self.client.call("HDEL", self.keys.aside, *some)
 
     # ------------------------------------------------------------------- heal
-    def status(self, clean: bool = False) -> BufferStatus:
-        """Return the state of the counter at one moment. ``clean``: delete first what something else has written."""
-        return BufferStatus.of(self.run("status", int(clean)))
+    def status(self) -> BufferStatus:
+        """Return the state of the counter at one moment."""
+        return BufferStatus.of(self.run("status"))
+
+    def clean(self) -> int:
+        """Delete what something else has written with another type; then everyone is in doubt. Returns the time of the
+        Redis clock."""
+        return int(self.run("clean"))
 
     def server(self) -> str:
         """Return the name of the server that holds the counter. It changes with each restart and failover, even after a
@@ -272,11 +271,3 @@ class Buffer:
             for owner, (total, pending, flushing, flies) in zip(some, rows, strict=True):
                 found[owner] = Peek(parse_int(total), decode(pending), decode(flushing), bool(flies))
         return found
-
-    def walked(self) -> str:
-        """Return where a walk on demand was interrupted, if that was less than an hour ago; else empty."""
-        return decode(self.client.call("GET", self.keys.walked) or "")
-
-    def note_walked(self, position: str) -> None:
-        """Remember how far a walk on demand has come. Empty: it is complete."""
-        self.client.call("SET", self.keys.walked, position, "EX", HOUR)

@@ -20,6 +20,9 @@ Argument = str | int | bytes
 ARGUMENTS = 3900
 """The most arguments of a command. Some managed servers refuse 4,000."""
 
+REASON = 300
+"""The most characters of a reason or a failure that are noted."""
+
 OWNERS_PER_CALL = 1000
 """The most owners in one call, so that no script blocks Redis for more than a few milliseconds, or has more than
 ARGUMENTS arguments: an owner takes three at most."""
@@ -57,14 +60,20 @@ class Call(NamedTuple):
     script: Script | None = None
 
     @classmethod
-    def of(cls, script: Script, keys: Sequence[str], args: Sequence[Argument] = ()) -> Call:
+    def of(cls, name: str, keys: Sequence[str], args: Sequence[Argument] = ()) -> Call:
         """Return the call of a script by its SHA-1."""
-        return cls(("EVALSHA", script.sha, len(keys), *keys, *args), script)
+        found = script(name)
+        return cls(("EVALSHA", found.sha, len(keys), *keys, *args), found)
 
     @property
     def name(self) -> str:
         """The name of the script or the command."""
         return self.script.name if self.script else str(self.command[0])
+
+    @property
+    def must_arrive(self) -> bool:
+        """Whether it is a doubt: until Redis has taken it, what is cached may be too old."""
+        return self.name == "doubt"
 
     @property
     def key(self) -> str:

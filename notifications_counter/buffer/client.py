@@ -22,7 +22,7 @@ from ..caches import problem_of
 from ..conf import options
 from ..exceptions import BufferUnavailable, ConfigurationError
 from .breaker import Breaker
-from .calls import OWNERS_PER_CALL, Answer, Argument, Call, script
+from .calls import OWNERS_PER_CALL, REASON, Answer, Argument, Call
 from .connection import FAILURES, Connection
 from .keys import trouble
 
@@ -32,7 +32,6 @@ EXHAUSTED: Any = getattr(redis.exceptions, "MaxConnectionsError", ())
 ALL_OWNERS = b"\xff"  # among owners, which are texts
 NOTE_SECONDS = 10  # between two notes of a process about trouble
 RECENT_SECONDS = 60  # after these, trouble that no process has noted again is over
-REASON = 300  # the most characters of a reason that are noted
 
 _clients: dict[str, Client] = {}
 
@@ -101,7 +100,7 @@ class Client:
             unavailable = error
         except EXHAUSTED as error:
             unavailable = self.breaker.refuse("a connection", error)
-            if any(call.name == "doubt" for call in calls):
+            if any(call.must_arrive for call in calls):
                 self.breaker.trip(error)
         except FAILURES as error:
             unavailable = self.breaker.trip(error)
@@ -140,14 +139,14 @@ class Client:
         """Note that Redis has refused a call, and return the exception to raise."""
         unavailable = self.breaker.refuse(call.name, error)
         self.note_trouble(str(unavailable))
-        if call.name == "doubt":
+        if call.must_arrive:
             self._note_missed(call)
             return self.breaker.trip(error)
         return unavailable
 
     def _note_missed(self, call: Call) -> None:
-        """Remember a doubt that Redis has not taken: until then, what it has cached may be too old."""
-        if call.name == "doubt":
+        """Remember a doubt that Redis has not taken."""
+        if call.must_arrive:
             doubt, owners = call.parts
             missed = self._missed.setdefault(doubt, set())
             missed.update(owners if owners and len(missed) < OWNERS_PER_CALL else [ALL_OWNERS])
@@ -253,4 +252,4 @@ class Client:
 
 def trouble_call(reason: str = "") -> Call:
     """Return the call that notes trouble, if there is a ``reason``, and replies with the last one of all processes."""
-    return Call.of(script("trouble"), [trouble(options.KEY_PREFIX)], (reason, RECENT_SECONDS))
+    return Call.of("trouble", [trouble(options.KEY_PREFIX)], (reason, RECENT_SECONDS))

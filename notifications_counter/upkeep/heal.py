@@ -74,7 +74,7 @@ class Healer:
     def _ground(self, buffer: Buffer) -> None:
         """Ground overdue intents, and each of them again whenever its age has doubled. Drop those whose transaction
         must be dead (rule: stays)."""
-        now = buffer.status(clean=True).now
+        now = buffer.clean()
         for intent in buffer.intents():
             age, age_then = now - intent.began, intent.checked - intent.began
             is_dead = intent.owners is None or age >= options.MAX_TRANSACTION_AGE

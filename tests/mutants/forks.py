@@ -58,10 +58,8 @@ class Forks:
         for number, change in enumerate(alive, 1):
             tests = sorted(self.reaching(change) - self.failed, key=self.seconds.__getitem__)
             tests.sort(key=lambda test: (self.kills[change.file, test], self.kills[test]), reverse=True)
-            while (killer := self.failing(tests, change)) and self.failing(
-                [killer], replace(change, end=change.start, new="")
-            ):
-                tests = tests[tests.index(killer) + 1 :]  # it also fails without the change
+            while (killer := self.failing(tests, change)) and self.is_always_failing(killer, change):
+                tests = tests[tests.index(killer) + 1 :]
             self.kills.update([killer, (change.file, killer)])
             print(f"{number}/{len(alive)}: {change} -> {killer or 'LIVES'}", flush=True)
             with NOTICED.open("a") as file:
@@ -84,6 +82,11 @@ class Forks:
         item = self.items[test]
         other = next(other for other in self.items.values() if other.path.parent != item.path.parent)  # so fixtures end
         item.ihook.pytest_runtest_protocol(item=item, nextitem=other)
+
+    def is_always_failing(self, test: str, change: Change) -> bool:
+        """Return whether a test also fails without the change: twice, because one that was hanging leaves rows."""
+        unchanged = replace(change, end=change.start, new="")
+        return bool(self.failing([test], unchanged) and self.failing([test], unchanged))
 
     def failing(self, tests: list[str], change: Change) -> str:
         """Return the first test that fails in a fork; empty if none does."""

@@ -105,6 +105,15 @@ def test_a_deployment(alice, bob, caplog):
         assert is_ready()
 
 
+@pytest.mark.parametrize("debug", [True, False])
+def test_only_development_does_not_wait_by_default(alice, settings, debug):
+    given = settings.NOTIFICATIONS_COUNTER
+    settings.DEBUG = debug
+    settings.NOTIFICATIONS_COUNTER = {name: value for name, value in given.items() if name != "DEPLOY_SECONDS"}
+    unread.heal()
+    assert is_ready() is debug
+
+
 @pytest.mark.parametrize("is_new", [True, False], ids=["a new counter", "a changed one"])
 def test_two_flushers_that_start_at_once(alice, is_new, caplog, monkeypatch):
     """One puts the declaration in force, and begins a generation, before the other is about to."""

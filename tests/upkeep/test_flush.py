@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
+from operator import attrgetter
 from typing import Any
 from unittest import mock
 from uuid import UUID
@@ -32,6 +33,7 @@ from tests.support import (
     buffer,
     doubted,
     entries,
+    generation,
     make_keys,
     notify,
     rows,
@@ -75,8 +77,9 @@ def test_counts_are_stored_in_chunks(healed, monkeypatch):
     done: list[Any] = []
     first = unread.flush(lambda n, of: done.append((n, of)), stopped=lambda: len(done) == 2, chunk_size=5)
     assert 0 < first.owners <= 10
-    assert unread.flush(lambda n, of: done.append((n, of)), chunk_size=5) == Result(23 - first.owners)
-    assert done == [(5, 23), (10, 23), (15, 23), (20, 23), (23, 23)]
+    create(keys[0])  # not in that batch
+    assert unread.flush(lambda n, of: done.append((n, of)), chunk_size=5) == Result(24 - first.owners)
+    assert done == [(5, 23), (10, 23), (15, 23), (20, 23), (23, 23), (1, 1)]
     Notification.objects.for_user(keys[0]).mark_as_read()
     create(keys[1])
     assert (unread.flush(), stored(keys[0]), stored(keys[1])) == (Result(2), 0, 3)
@@ -113,6 +116,15 @@ def test_an_owner_with_many_rows_is_cached(healed, alice, bob, monkeypatch, djan
     with sent() as commands:
         assert unread.count(bob) == 2
     assert commands == ["MGET", "lease", "keep"]
+
+
+def test_a_negative_total_is_not_stored(healed, alice, redis_client):
+    """It lacks a delta that is not sent yet."""
+    notify(alice)
+    unread.count(alice)
+    create(alice)
+    redis_client.set(buffer().keys.total(generation(buffer()), str(alice.pk)), -5)
+    assert (unread.flush(), stored(alice)) == (Result(1), 4)
 
 
 # ------------------------------------------------------------------------------------------------ what cannot be stored
@@ -310,6 +322,7 @@ def test_changes_during_a_flush_are_no_mismatch(healed, alice, monkeypatch, owne
 
 def test_changes_during_a_walk_at_full_speed_are_no_mismatch(healed, alice, bob, monkeypatch):
     """What Redis has lost, and what came later, may cancel each other out."""
+    alice, bob = sorted([alice, bob], key=attrgetter("pk"))
     monkeypatch.setattr("notifications_counter.upkeep.walk.PAGE", 1)
     notify(alice)
     first, *_ = notify(bob)

@@ -7,7 +7,7 @@
 --       3 its owners, as JSON; [] for everyone  4 their deltas, as JSON (null: unknown)
 -- Reply 1; publishes the changed owners for open streams
 local ready_now = redis.call('GET', ready)
-redis.call('HDEL', intents, '') -- no such intent; a script whose first write is this also runs without memory
+run_without_memory(intents)
 local intent = intent_of(redis.call('HGET', intents, ARGV[2]))
 -- rules: registry, grounded
 local lands = intent and not intent.grounded

@@ -7,7 +7,7 @@ local batch, finished = unpack(redis.call('HMGET', state, 'batch', 'finished'))
 -- rule: agree
 if finished ~= ARGV[1] and batch ~= ARGV[1]:match('^(%x+):') then return {'', 0, 0} end
 if not batch then
-  redis.call('HDEL', state, '') -- no such field; a script whose first write is this also runs without memory
+  run_without_memory(state)
   redis.call('HSET', state, 'cut_at', redis.call('TIME')[1])
   if redis.call('ZCARD', pending) <= 1 then return {'', 0, 0} end
   redis.call('RENAME', pending, flushing)

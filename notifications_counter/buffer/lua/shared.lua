@@ -57,6 +57,9 @@ local function add(owner, delta, ready_now, others)
   return true
 end
 
+-- Deletes nothing from a hash. After such a first write, Redis allows a script others even without memory.
+local function run_without_memory(hash) redis.call('HDEL', hash, '') end
+
 -- Publishes owners whose counts have changed for processes with open streams.
 local function tell_listeners(owners)
   if #owners > 0 and redis.call('EXISTS', listeners) == 1 then

@@ -4,7 +4,7 @@
 -- Reply time now, then the time of the trouble, when it began, and its reason, nil if there is none
 local now = redis.call('TIME')[1]
 if ARGV[1] ~= '' then
-  redis.call('HDEL', trouble, '') -- no such field; a script whose first write is this also runs without memory
+  run_without_memory(trouble)
   local at = redis.call('HGET', trouble, 'at') or 0
   if now - at > tonumber(ARGV[2]) then redis.call('HSET', trouble, 'since', now) end
   redis.call('HSET', trouble, 'at', now, 'reason', ARGV[1])
