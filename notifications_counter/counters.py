@@ -21,10 +21,10 @@ from .declaration import Declaration, declarations
 from .declaration.primary_keys import Key, many
 from .exceptions import ConfigurationError
 from .reader import Reader
-from .upkeep.findings import Difference, Result, note_mismatches
+from .upkeep.findings import Difference, Result
 from .upkeep.flush import CHUNK, Flusher
 from .upkeep.generations import UpkeepStatus, refuse_in_transaction, state_row, upkeep_status
-from .upkeep.heal import Healer, invalidate
+from .upkeep.heal import heal, invalidate
 from .upkeep.walk import recount
 
 
@@ -98,10 +98,7 @@ class Counter(Declaration):
         refuse_in_transaction(self.db)
         if not state_row(self).exclude(mark="").exists():  # as in each test whose database starts empty
             self.heal(stopped=stopped)
-        mismatches: list[Difference] = []
-        result = Flusher(self, chunk_size or CHUNK, mismatches.append, progress, stopped).flush()
-        note_mismatches(self, mismatches)
-        return result
+        return Flusher(self, chunk_size or CHUNK, progress, stopped).flush()
 
     def heal(
         self,
@@ -118,7 +115,7 @@ class Counter(Declaration):
         wrong count. The call ends after a page if ``stopped`` returns True. Raises NotInTransaction inside a
         transaction.
         """
-        return Healer(self, report, progress, stopped).heal(seconds)
+        return heal(self, seconds, progress, stopped, report)
 
     def recount(
         self,

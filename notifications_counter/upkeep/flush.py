@@ -34,7 +34,7 @@ from ..reader import Reader
 from ..sql import dialect
 from ..sql.everyone import PAGE
 from ..sql.target import Chunk, Target
-from .findings import Difference, Result, set_aside, unexplained
+from .findings import Difference, Result, note_mismatches, set_aside, unexplained
 from .generations import state_row
 from .history import log_event
 from .state import FULL_SPEED, WalkState
@@ -110,16 +110,15 @@ class Flusher:
         self,
         counter: Declaration,
         chunk_size: int,
-        report: Callable[[Difference], None],
-        progress: Callable[[int, int], None] = lambda done, total: None,
-        stopped: Callable[[], bool] = lambda: False,
+        progress: Callable[[int, int], None],
+        stopped: Callable[[], bool],
     ):
         self.counter = counter
         self.chunk_size = chunk_size
-        self.report = report
         self.progress = progress
         self.stopped = stopped
         self.result = Result()
+        self.mismatches: list[Difference] = []
         self.reader = Reader(counter)
         self.target = Target(counter, connections[counter.db])
         self.store = dialect(connections[counter.db].vendor).store
@@ -136,6 +135,7 @@ class Flusher:
                 pass
         if self.result.owners or self.result.aside:
             log_event("flush", self.counter, seconds=time.monotonic() - started, **asdict(self.result))
+        note_mismatches(self.counter, self.mismatches)
         return self.result
 
     def _flush_batch(self, row: CounterState, can_tell: bool) -> bool:
@@ -262,6 +262,5 @@ class Flusher:
         for key, count in part.counts.items():
             if key in part.deltas and (was := part.before.get(key, 0) + part.deltas[key]) != count:
                 wrong.append(Difference(key, was, count))
-        for difference in unexplained(self.counter, wrong):
-            self.result.wrong += 1
-            self.report(difference)
+        self.mismatches += unexplained(self.counter, wrong)
+        self.result.wrong = len(self.mismatches)

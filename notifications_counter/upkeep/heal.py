@@ -20,69 +20,61 @@ from .switch import declare, put_in_force, switch_on
 from .walk import Walker
 
 
-class Healer:
-    """Heals one counter."""
+def heal(
+    counter: Declaration,
+    seconds: float,
+    progress: Callable[[int], None],
+    stopped: Callable[[], bool],
+    report: Callable[[Difference], None] | None,
+) -> Result:
+    """Heal a counter, and walk: at full speed for about ``seconds``, or a page of a gentle walk if it is due. See
+    ``Counter.heal``."""
+    until = time.monotonic() + seconds
+    refuse_in_transaction(counter.db)
+    if not put_in_force(counter):
+        return Result()
+    if not _doubt_requested(counter):
+        raise BufferUnavailable("Redis is unavailable, so RecountRequests wait.")
+    _ground_overdue(buffer := counter.buffer, stopped)
+    row, status = state_row(counter).first(), buffer.status()
+    if status.ready == OFF:  # Redis is as it was before somebody switched counting on
+        declare(counter, OFF)
+        switch_on(counter)
+        return Result()
+    if row is not None and lost(status, row, buffer.server()):
+        begin_generation(counter)
+    walker = Walker(counter, report)
+    walker.result.unfinished = walker.walk_together(progress, lambda: stopped() or time.monotonic() > until)
+    note_mismatches(counter, walker.mismatches)
+    return walker.result
 
-    def __init__(
-        self,
-        counter: Declaration,
-        report: Callable[[Difference], None] | None = None,
-        progress: Callable[[int], None] = lambda compared: None,
-        stopped: Callable[[], bool] = lambda: False,
-    ):
-        self.counter = counter
-        self.report = report or (lambda difference: None)
-        self.progress = progress
-        self.stopped = stopped
 
-    def heal(self, seconds: float) -> Result:
-        """Heal, and walk: at full speed for about ``seconds``, or a page of a gentle walk if it is due."""
-        counter, until = self.counter, time.monotonic() + seconds
-        refuse_in_transaction(counter.db)
-        if not put_in_force(counter):
-            return Result()
-        walker = Walker(counter, self.report)
-        if not self._doubt_requested():
-            raise BufferUnavailable("Redis is unavailable, so RecountRequests wait.")
-        self._ground(buffer := counter.buffer)
-        row, status = state_row(counter).first(), buffer.status()
-        if status.ready == OFF:  # Redis is as it was before somebody switched counting on
-            declare(counter, OFF)
-            switch_on(counter)
-            return Result()
-        if row is not None and lost(status, row, buffer.server()):
-            begin_generation(counter)
-        walker.result.unfinished = walker.walk_together(
-            self.progress, lambda: self.stopped() or time.monotonic() > until
-        )
-        note_mismatches(counter, walker.mismatches)
-        return walker.result
+def _doubt_requested(counter: Declaration) -> bool:
+    """Put in doubt whom RecountRequests name, and delete exactly the requests that were read. Their transactions have
+    committed, so a count of rows sees their changes. Returns False if Redis refuses."""
+    rows = RecountRequest.objects.using(counter.db)
+    requests = rows.filter(counter=counter.name).order_by("pk")
+    while found := list(requests.values_list("pk", "owner", "everyone")[:PAGE]):
+        owners = {(counter, EVERYONE if everyone else owner) for _, owner, everyone in found}
+        if doubt(owners):
+            return False
+        rows.filter(pk__in=[pk for pk, *_ in found]).delete()
+        requests = requests.filter(pk__gt=found[-1][0])  # PostgreSQL would read deleted rows again and again
+    return True
 
-    def _doubt_requested(self) -> bool:
-        """Put in doubt whom RecountRequests name, and delete exactly the requests that were read. Their transactions
-        have committed, so a count of rows sees their changes. Returns False if Redis refuses."""
-        rows = RecountRequest.objects.using(self.counter.db)
-        requests = rows.filter(counter=self.counter.name).order_by("pk")
-        while found := list(requests.values_list("pk", "owner", "everyone")[:PAGE]):
-            owners = {(self.counter, EVERYONE if everyone else owner) for _, owner, everyone in found}
-            if doubt(owners):
-                return False
-            rows.filter(pk__in=[pk for pk, *_ in found]).delete()
-            requests = requests.filter(pk__gt=found[-1][0])  # PostgreSQL would read deleted rows again and again
-        return True
 
-    def _ground(self, buffer: Buffer) -> None:
-        """Ground overdue intents, and each of them again whenever its age has doubled. Drop those whose transaction
-        must be dead (rule: stays)."""
-        now = buffer.clean()
-        for intent in buffer.intents():
-            age, age_then = now - intent.began, intent.checked - intent.began
-            is_dead = intent.owners is None or age >= options.MAX_TRANSACTION_AGE
-            is_young = 0 <= age < max(options.HEAL_AFTER, 2 * age_then)  # below 0: the clock was set back
-            if is_dead:
-                buffer.ground(intent.id, drop=True)
-            elif not is_young and not self.stopped():
-                buffer.ground(intent.id)
+def _ground_overdue(buffer: Buffer, stopped: Callable[[], bool]) -> None:
+    """Ground overdue intents, and each of them again whenever its age has doubled. Drop those whose transaction must be
+    dead (rule: stays)."""
+    now = buffer.clean()
+    for intent in buffer.intents():
+        age, age_then = now - intent.began, intent.checked - intent.began
+        is_dead = intent.owners is None or age >= options.MAX_TRANSACTION_AGE
+        is_young = 0 <= age < max(options.HEAL_AFTER, 2 * age_then)  # below 0: the clock was set back
+        if is_dead:
+            buffer.ground(intent.id, drop=True)
+        elif not is_young and not stopped():
+            buffer.ground(intent.id)
 
 
 def invalidate(counter: Declaration) -> None:
