@@ -94,8 +94,11 @@ class Connection:
         self.ran.clear()
 
     def end(self) -> None:
-        """Read what is owed, and give the connection back."""
-        self.release(self._pid == os.getpid() and bool(self.owed) and not self._is_quiet())
+        """Read what is owed, unless a parent does, and give the connection back."""
+        if self._pid == os.getpid():
+            with suppress(*FAILURES):
+                self.read_owed()
+        self.release()
 
     def release(self, close: bool = False) -> None:
         """Give the connection back, if that was not done before. Closes it if replies are owed, which are lost."""
