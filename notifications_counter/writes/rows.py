@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -18,16 +18,13 @@ from ..chunks import chunked
 from ..declaration import Declaration
 from ..declaration.condition import expressions_of, is_lookup_of_django
 from ..declaration.primary_keys import Key
-from ..internals import AND, BaseDatabaseWrapper, Col, ExtraWhere, Param, Query, SQLCompiler, WhereNode
+from ..internals import AND, BaseDatabaseWrapper, Col, ExtraWhere, Param, Query, SQLCompiler
 
 Row = Sequence[Param]
 """For each counter, the columns of the owner, and the value that the row adds to the count."""
 
 Rows = dict[Key, Row]
 """Rows by primary key."""
-
-MOST_KEYS = 100_000
-"""How many primary keys a statement may list. With many more, it is larger than a packet that MariaDB accepts."""
 
 
 # --------------------------------------------------------------------- queries
@@ -51,41 +48,24 @@ def keys_listed(query: Query) -> int:
     return min((len(listed) for listed in keys if not hasattr(listed, "resolve_expression")), default=0)
 
 
-def is_repeatable(query: Query, connection: BaseDatabaseWrapper) -> bool:
-    """Return whether a query selects the same rows a moment later, if none has changed. Random functions, slices with
-    an ambiguous order, and code that is not Django's may select others; so may, on MySQL, joins and subqueries."""
-    nodes = [node for root in (query.where, *query.annotations.values()) for node in expressions_of(root)]
-    if query.is_sliced or query.extra or query.combinator:
-        return False
-    if connection.vendor == "mysql" and not (is_plain(query) and not any(isinstance(node, Query) for node in nodes)):
-        return False
-    return all(
-        is_repeatable(node, connection)
-        if isinstance(node, Query)
-        else type(node).__module__.startswith("django.")
-        and type(node) is not Func
-        and not isinstance(node, ExtraWhere | Random | RawSQL)
-        for node in nodes
+def is_repeatable(query: Query) -> bool:
+    """Return whether a query selects the same rows a moment later, if none of them has changed. Joins, subqueries,
+    random functions, slices with an ambiguous order, and code that is not Django's may select others."""
+    return (
+        is_plain(query)
+        and not query.is_sliced
+        and all(
+            type(node).__module__.startswith("django.")
+            and type(node) is not Func
+            and not isinstance(node, ExtraWhere | Query | Random | RawSQL)
+            for node in expressions_of(query.where)
+        )
     )
 
 
 def selects_first(query: Query) -> bool:
     """Return whether Django selects the rows, and updates them by their primary keys a moment later."""
     return hasattr(query, "related_updates") and bool(query.related_updates)
-
-
-def keep_to(found: Collection[Key], query: Query, connection: BaseDatabaseWrapper, is_stock: bool) -> bool:
-    """Have a statement change only rows that were locked for it, and return whether it does, unless it changes more.
-    Where it could find others a moment later, it selects them by primary key, unless there are too many."""
-    if is_repeatable(query, connection) and not selects_first(query):
-        if is_stock and len(found) < (keys_listed(query) or 1):
-            query.add_filter("pk__in", list(found))  # type: ignore[arg-type]
-        return True
-    if not is_stock or len(found) > (connection.features.max_query_params or MOST_KEYS):
-        return False
-    query.where = WhereNode()
-    query.add_filter("pk__in", list(found))  # type: ignore[arg-type]
-    return True
 
 
 # --------------------------------------------------------------------- columns

@@ -19,7 +19,18 @@ from ..declaration import Declaration
 from ..internals import ROW_COUNT, Execute, OnConflict, SQLCompiler, SQLDeleteCompiler, WrapperContext
 from .doubts import ALL_IN_DOUBT, Deltas, OwnerKey, OwnerKeys
 from .facts import UNKNOWN, Contribution, contribution, facts_after, facts_of_where, inserted
-from .rows import Row, Rows, columns_of, convert, is_plain, keep_to, keys_listed, lock_rows, rows_by_key, selects_first
+from .rows import (
+    Row,
+    Rows,
+    columns_of,
+    convert,
+    is_plain,
+    is_repeatable,
+    keys_listed,
+    lock_rows,
+    rows_by_key,
+    selects_first,
+)
 
 Counters = tuple[Declaration, ...]
 Fields = Sequence[Field]
@@ -255,13 +266,12 @@ class UpdateOrDelete:
 
     def _lock(self) -> tuple[object, Deltas]:
         """Lock the rows, and see whose they are and whether they count. If the statement doesn't say whose they become,
-        read them back, too."""
-        found = lock_rows(self.query, self.connection, self.counters)
-        is_kept = keep_to(found, self.query, self.connection, self.is_stock)
+        read them back, too. Rows that are locked stay those that it selects."""
+        found = lock_rows(self.query, self.connection, self.counters) if is_repeatable(self.query) else {}
         result, number = self._execute()
         if not number:
             return result, {}
-        if not is_kept or number > len(found):  # it has changed others, too
+        if number > len(found):  # it has changed others, too
             return result, dict.fromkeys(self.counters, ALL_IN_DOUBT)
         after: Rows = {}
         sets_keys = any(field.attname in self.names for field in self.model._meta.pk_fields)
