@@ -30,7 +30,6 @@ from notifications_counter.databases.identity import databases
 from notifications_counter.models import Notification
 from notifications_counter.monitoring.status import Status, read_status
 from notifications_counter.places import visible_counters
-from notifications_counter.upkeep.state import FULL_SPEED, WalkState
 from notifications_counter.writes import hook
 from servers import HOST
 
@@ -92,7 +91,8 @@ def status_of(counter: Counter = unread, **options: Any) -> Status:
 
 def is_walking(counter: Counter = unread) -> bool:
     """Whether some pages of a walk that began with a generation are not done."""
-    return WalkState.of(counter.status().row.walk).speed == FULL_SPEED
+    row = counter.status().row
+    return row.walk_speed == row.FULL_SPEED
 
 
 def make_counter(*args: Any, **kwargs: Any) -> Counter:

@@ -23,13 +23,27 @@ class DatabaseId(models.Model):
 
 
 class CounterState(models.Model):
-    """What the database remembers of a counter: the mark of the last chunk that a flush has written, at first the
-    generation that has begun, and empty before; how far a walk has come; how many wrong counts walks and flushes have
-    found, and when the last one; and the fingerprint of the declaration in force, and since when."""
+    """What the database remembers of a counter.
+
+    ``mark``             of the last chunk that a flush has written, at first the generation that has begun, and empty
+                         before
+    ``walk``             a random text, which changes with each page of a walk
+    ``walk_speed``       of the walk that is under way; empty if none is
+    ``walked_to``        the last owner of its pages that are done, NULL before the first
+    ``walk_resumes_at``  when its next page is due
+    ``wrong``            how many wrong counts walks and flushes have found, the last one at ``wrong_at``
+    ``fingerprint``      of the declaration in force
+    """
+
+    FULL_SPEED, GENTLE = "full speed", "gentle"
 
     counter = ExactCharField(_("counter"), max_length=100, primary_key=True)
     mark = models.CharField(_("mark"), max_length=100, blank=True)
-    walk = models.TextField(_("walk"), blank=True)
+    walk = models.CharField(_("walk"), max_length=32, blank=True)
+    walk_speed = models.CharField(_("speed"), max_length=10, blank=True)
+    walked_to = models.TextField(_("walked to"), null=True)  # noqa: DJ001 (an owner key may be empty)
+    walk_began_at = models.DateTimeField(_("walk began at"), default=timezone.now)
+    walk_resumes_at = models.DateTimeField(_("walk resumes at"), default=timezone.now)
     wrong = models.PositiveBigIntegerField(_("wrong counts"), default=0)
     wrong_at = models.DateTimeField(_("last wrong count at"), null=True)
     fingerprint = models.CharField(_("declaration"), max_length=32, blank=True)

@@ -24,7 +24,6 @@ from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..models import RecountRequest
 from ..places import LocalCounter, Place, at, here, visible_counters
-from ..upkeep.state import FULL_SPEED, WalkState
 from ..upkeep.switch import off_since
 from .display import duration, explain, grouped, moment
 
@@ -271,7 +270,6 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
     waiting = RecountRequest.objects.using(counter.db).filter(counter=counter.name)
     requests = waiting.order_by("pk")[:MOST_REQUESTS].aggregate(number=Count("pk"), since=Min("created_at"))
     requests_age = (timezone.now() - requests["since"]).total_seconds() if requests["number"] else 0
-    walk = WalkState.of(row.walk if row else "")
     recovery, off = Recovery.NONE, off_since(row)
     if off:
         recovery = Recovery.OFF
@@ -279,7 +277,7 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
         recovery = Recovery.WAITING
     elif not upkeep.is_ready:
         recovery = Recovery.DUE
-    elif walk.speed == FULL_SPEED:
+    elif row.walk_speed == row.FULL_SPEED:
         recovery = Recovery.RUNNING
     now, ran_at = time.time(), status.ran_at
     return CounterStatus(
@@ -292,7 +290,7 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
         overdue=overdue,
         recovery=recovery,
         off_since=off.timestamp() if off else None,
-        walked_to=walk.end or "" if recovery == Recovery.RUNNING else "",
+        walked_to=row.walked_to or "" if row and recovery == Recovery.RUNNING else "",
         set_aside=status.aside,
         mismatched=row.wrong if row else 0,
         mismatch_age=max(0, now - row.wrong_at.timestamp()) if row and row.wrong_at else None,

@@ -37,7 +37,6 @@ from ..sql.target import Chunk, Target
 from .findings import Difference, Result, note_mismatches, set_aside, unexplained
 from .generations import state_row
 from .history import log_event
-from .state import FULL_SPEED, WalkState
 
 CHUNK = 20_000
 """Owners that a statement stores, unless the caller says otherwise."""
@@ -130,7 +129,7 @@ class Flusher:
         # rule: declared_flush
         if row is not None and row.mark and row.fingerprint == self.counter.fingerprint:
             # During a walk at full speed, stored totals are not what they were when Redis was lost.
-            can_tell = WalkState.of(row.walk).speed != FULL_SPEED
+            can_tell = row.walk_speed != row.FULL_SPEED
             while not self.stopped() and self._flush_batch(row, can_tell):  # first, one that another flusher has left
                 pass
         if self.result.owners or self.result.aside:

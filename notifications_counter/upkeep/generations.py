@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import Any
 from uuid import uuid4
 
 from django.conf import settings
@@ -20,7 +21,6 @@ from ..declaration import Declaration
 from ..exceptions import NotInTransaction
 from ..models import CounterState
 from .history import record
-from .state import FULL_SPEED, WalkState
 
 OTHER_REDIS = "Redis is new, was restarted or replaced, or lost data"
 NOT_READY = "everyone is in doubt: a statement did not say whose counts it changed, or Redis has lost the key `ready`"
@@ -86,6 +86,18 @@ def is_window_over(row: CounterState) -> bool:
     return bool(row.mark) or (timezone.now() - row.declared_at).total_seconds() >= deploy_seconds()
 
 
+def walk_from_the_start(speed: str) -> dict[str, Any]:
+    """Return the fields of a row when a walk begins. The one that is under way is given up."""
+    now = timezone.now()
+    return {
+        "walk": uuid4().hex,
+        "walk_speed": speed,
+        "walked_to": None,
+        "walk_began_at": now,
+        "walk_resumes_at": now,
+    }
+
+
 def begin_generation(counter: Declaration, reason: str = "") -> bool:
     """Begin a generation for the given reason, or for one that ``lost`` finds, if any: what Redis has cached is not
     found any more, and a walk looks at everyone. Returns whether it began.
@@ -102,13 +114,10 @@ def begin_generation(counter: Declaration, reason: str = "") -> bool:
         if not (reason := reason or lost(buffer.status(), row, server)):
             return False
         is_first = not row.mark
-        row.mark = uuid4().hex[:12]
-        if not buffer.begin_generation(row.mark, server):
+        mark = uuid4().hex[:12]
+        if not buffer.begin_generation(mark, server):
             return False
-        walk = WalkState.of(row.walk)
-        walk.begin(FULL_SPEED)
-        row.walk = str(walk)
-        row.save(using=counter.db, update_fields=["mark", "walk"])
+        state_row(counter).update(mark=mark, **walk_from_the_start(CounterState.FULL_SPEED))
     identify(connections[counter.db]).begun.add(counter.name)
     buffer.is_known = True
     record("recovery", counter, level=logging.INFO if is_first else logging.WARNING, reason=reason)

@@ -11,9 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import uuid4
 
 from django.db import OperationalError
 from django.db.models import Exists, Model, OuterRef, QuerySet
+from django.utils import timezone
 
 from ..buffer.types import Peek
 from ..chunks import chunked
@@ -26,9 +30,8 @@ from ..sql.everyone import PAGE, Counted, Everyone
 from ..sql.owners import of_owners
 from ..writes.doubts import doubt
 from .findings import Difference, Result, note_mismatches, set_aside, unexplained
-from .generations import refuse_in_transaction, state_row
+from .generations import refuse_in_transaction, state_row, walk_from_the_start
 from .history import record
-from .state import FULL_SPEED, GENTLE, WalkState, change_state
 
 SHARE = 0.05
 """The part of the flusher's time that a gentle walk takes at most."""
@@ -144,13 +147,16 @@ class Walker:
         speed, a single page of a gentle walk. Returns whether there is more to do at full speed. If another flusher is
         faster, it goes on alone."""
         while page := self._next():
-            state, found = page
+            row, found = page
             started = time.monotonic()
-            (self.compare if state.speed == GENTLE else self.compare_stored)(found)
+            is_gentle = row.walk_speed == row.GENTLE
+            (self.compare if is_gentle else self.compare_stored)(found)
             self._remove_orphans(found)
-            is_ours = self._move(state, str(found[-1].key), time.monotonic() - started)
+            rest = (time.monotonic() - started) * (1 / SHARE - 1) if is_gentle else 0
+            resumes_at = timezone.now() + timedelta(seconds=rest)
+            is_ours = self._move(row, walked_to=str(found[-1].key), walk_resumes_at=resumes_at)
             progress(self.result.owners)
-            if state.speed == GENTLE or not is_ours:
+            if is_gentle or not is_ours:
                 return False
             if is_over():
                 return True
@@ -161,39 +167,35 @@ class Walker:
         # rule: declared_walk
         return state_row(self.counter).filter(fingerprint=self.counter.fingerprint)
 
-    def _next(self) -> tuple[WalkState, list[Counted]] | None:
-        """Return the state of the walk, and the owners of its next page. None if no page is due."""
-        text = self._row.values_list("walk", flat=True).first()
-        if text is None:
+    def _next(self) -> tuple[CounterState, list[Counted]] | None:
+        """Return the row of the counter, and the owners of the next page. None if no page is due."""
+        row = self._row.first()
+        if row is None:
             return None
-        state, now = WalkState.of(text), time.time()
-        if not state.speed:
-            if not options.WALK_SECONDS or 0 <= now - state.began < options.WALK_SECONDS:
+        if not row.walk_speed:
+            if not options.WALK_SECONDS or _is_within(row.walk_began_at, timezone.now()):
                 return None
-            change_state(self._row, lambda seen: seen.id == state.id and seen.begin(GENTLE))
+            self._move(row, **walk_from_the_start(row.GENTLE))
             return self._next()
-        if 0 < state.rests_until - now < options.WALK_SECONDS:  # if it is later, the clock was put back
+        if _is_within(timezone.now(), row.walk_resumes_at):
             return None
-        if found := self._page(state.end):
-            return state, found
-        if self._move(state, None) and state.speed == FULL_SPEED:
+        if found := self._page(row.walked_to):
+            return row, found
+        if self._move(row, walk_speed="") and row.walk_speed == row.FULL_SPEED:
             record("walked", self.counter)
         return None
 
-    def _move(self, seen: WalkState, end: str | None, seconds: float = 0) -> bool:
-        """Move a walk behind a page, which took so many ``seconds``; None: it is complete. Returns False, and does
-        nothing, if it is not where it was ``seen`` any more."""
+    def _move(self, seen: CounterState, **fields: Any) -> bool:
+        """Move a walk behind a page that is done. Returns False, and does nothing, if it is not where it was ``seen``
+        any more."""
+        # rule: position
+        return bool(self._row.filter(walk=seen.walk).update(**{"walk": uuid4().hex, **fields}))
 
-        def move(state: WalkState) -> bool:
-            # rule: position
-            if (state.id, state.speed, state.end) != (seen.id, seen.speed, seen.end):
-                return False
-            state.end, state.speed = end, state.speed if end is not None else ""
-            if state.speed == GENTLE:
-                state.rests_until = time.time() + seconds * (1 / SHARE - 1)
-            return True
 
-        return change_state(self._row, move)
+def _is_within(earlier: datetime, later: datetime) -> bool:
+    """Return whether the second time is after the first, by less than WALK_SECONDS. If it is more, the clock was put
+    back."""
+    return timedelta(0) < later - earlier < timedelta(seconds=options.WALK_SECONDS)
 
 
 def recount(

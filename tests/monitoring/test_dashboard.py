@@ -16,7 +16,6 @@ from notifications_counter.monitoring.display import moment
 from notifications_counter.timeseries import update_counters
 from notifications_counter.upkeep.generations import state_row
 from notifications_counter.upkeep.history import history
-from notifications_counter.upkeep.state import FULL_SPEED, WalkState
 from tests.support import entries, messages, notify, redis_out_of_reach, unheard
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
@@ -71,7 +70,7 @@ def test_since_when_all_is_well_or_not(admin_client, url, few_healed, redis_clie
 def test_counters_events_and_the_server(admin_client, url, few_healed, alice):
     notify(alice)
     call_command("flush_counters", verbosity=0)
-    state_row(unread).update(walk=str(WalkState(speed=FULL_SPEED, end="7")))
+    state_row(unread).update(walk_speed="full speed", walked_to="7")
     history.record_event({"type": "aside", "counter": "unread", "owner": "\0" * 1000, "reason": "full"})
     response = admin_client.get(url)
     shown = numbers(response)

@@ -4,6 +4,7 @@ and corrected, whatever is right is left alone."""
 import logging
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 from unittest import mock
 
@@ -16,7 +17,6 @@ from notifications_counter.models import CounterState, Notification, RecountRequ
 from notifications_counter.monitoring.status import read_counter
 from notifications_counter.upkeep import walk
 from notifications_counter.upkeep.findings import Difference, Result
-from notifications_counter.upkeep.state import WalkState
 from notifications_counter.upkeep.walk import Walker
 from tests.support import (
     OtherConnection,
@@ -42,8 +42,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 DAY = 86400
 
 
-def state() -> WalkState:
-    return WalkState.of(CounterState.objects.get(counter="unread").walk)
+def state() -> CounterState:
+    return CounterState.objects.get(counter="unread")
 
 
 def create_unheard(*users: Any) -> None:
@@ -101,7 +101,7 @@ def test_two_flushers_share_a_walk(restored):
 
     assert unread.heal(progress=second).owners + sum(others) == 9
     assert others[:2] == [2, 2]
-    assert state().speed == ""
+    assert state().walk_speed == ""
     assert_heals(*restored)
 
 
@@ -129,12 +129,13 @@ class Clock:
     """Time that passes when a test says so."""
 
     def __init__(self) -> None:
-        self.now = time.time() + 2 * DAY
+        self.seconds = int(time.time()) + 2 * DAY
 
     def monotonic(self) -> float:
-        return self.now
+        return self.seconds
 
-    time = monotonic
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.seconds, UTC)
 
 
 @pytest.fixture
@@ -143,12 +144,13 @@ def clock(users: list[Any], monkeypatch: pytest.MonkeyPatch) -> Any:
     clock, compare = Clock(), Walker.compare
 
     def slow(self: Walker, found: Any) -> None:
-        clock.now += 1
+        clock.seconds += 1
         compare(self, found)
 
     unread.flush()
     monkeypatch.setattr(walk, "time", clock)
-    monkeypatch.setattr("notifications_counter.upkeep.state.time", clock)
+    monkeypatch.setattr(walk, "timezone", clock)
+    monkeypatch.setattr("notifications_counter.upkeep.generations.timezone", clock)
     monkeypatch.setattr(Walker, "compare", slow)
     with entries(WALK_SECONDS=DAY):
         yield clock
@@ -161,10 +163,10 @@ def test_a_gentle_walk_compares_a_page_in_a_heal_and_rests(users, clock):
     create_unheard(users[3])
     unheard(UserNotificationsCount.objects.filter(pk=users[7].pk).update, unread_count=6)
     unheard(UserNotificationsCount.objects.filter(pk=users[8].pk)._raw_delete, "default")
-    began, found, seen = clock.now, list[int](), list[Difference]()
-    while not found or state().speed:
+    began, found, seen = clock.seconds, list[int](), list[Difference]()
+    while not found or state().walk_speed:
         found.append(unread.heal(report=seen.append).owners)
-        clock.now += 5
+        clock.seconds += 5
         assert len(found) < 100
     assert found == [2, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0]
     assert seen == [
@@ -177,15 +179,15 @@ def test_a_gentle_walk_compares_a_page_in_a_heal_and_rests(users, clock):
         unread.counts([user for i, user in enumerate(users) if i not in (3, 7, 8)])
     assert commands == ["MGET"]
     assert unread.flush().wrong == 0
-    assert state().began == began
-    clock.now = began + DAY - 1
+    assert state().walk_began_at.timestamp() == began
+    clock.seconds = began + DAY - 1
     assert unread.heal() == Result()
-    clock.now = began + DAY
+    clock.seconds = began + DAY
     assert unread.heal() == Result(2)
     with entries(WALK_SECONDS=0):
-        clock.now += 10 * DAY
-        assert state().speed
-    clock.now -= 20 * DAY  # the clock is set back
+        clock.seconds += 10 * DAY
+        assert state().walk_speed
+    clock.seconds -= 20 * DAY  # the clock is set back
     assert unread.heal() == Result(2)
 
 
