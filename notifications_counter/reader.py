@@ -22,7 +22,6 @@ from .declaration.primary_keys import First, Key
 from .exceptions import BufferUnavailable
 from .internals import BaseDatabaseWrapper
 from .sql.owners import of_owners
-from .writes.doubts import doubt
 from .writes.ledger import READ_COMMITTED, Ledger
 from .writes.rows import per_statement
 
@@ -117,7 +116,8 @@ class Reader:
 
     def _negative(self, keys: Sequence[Key]) -> dict[Key, int]:
         """Doubt owners whose cached total is negative: it is wrong, or lacks a delta that is not sent yet."""
-        doubt((self.counter, str(key)) for key in keys)
+        with suppress(BufferUnavailable):
+            self.counter.buffer.doubt([str(key) for key in keys])
         return self.rows(keys)
 
     def rows(self, keys: Sequence[Key]) -> dict[Key, int]:

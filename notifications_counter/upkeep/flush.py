@@ -41,9 +41,6 @@ from .history import log_event
 CHUNK = 20_000
 """Owners that a statement stores, unless the caller says otherwise."""
 
-LONG = 10_000
-"""Rows of an owner whose count a flush caches, because counting them takes long."""
-
 REFUSALS = (DataError, IntegrityError, ProgrammingError)
 """Errors with which a database refuses a count: it does not fit its column, or two owners are equal to it."""
 
@@ -83,21 +80,15 @@ def _note_run(counter: Declaration, failure: str = "") -> None:
 class Part:
     """A part of a batch, on its way to the database.
 
-    ``row``        of the counter
-    ``had_aside``  whether owners have been set aside before
-    ``counts``     what is to be stored, then what is stored, by owner
-    ``deltas``     what is added to stored totals by that, if nothing wrote behind the ORM's back; without owners for
-                   whom Redis cannot tell
-    ``uncached``   owners whose rows are counted, because Redis has no total
-    ``aside``      why the others are not stored, by owner key
-    ``before``     the totals that were stored before
+    ``counts``  what is to be stored, then what is stored, by owner
+    ``deltas``  what is added to stored totals by that, if nothing wrote behind the ORM's back; without owners for whom
+                Redis cannot tell
+    ``aside``   why the others are not stored, by owner key
+    ``before``  the totals that were stored before
     """
 
-    row: CounterState
-    had_aside: bool
     counts: dict[Key, int] = field(default_factory=dict)
     deltas: dict[Key, int] = field(default_factory=dict)
-    uncached: set[Key] = field(default_factory=set)
     aside: dict[str, str] = field(default_factory=dict)
     before: dict[Key, int] = field(default_factory=dict)
 
@@ -117,7 +108,6 @@ class Flusher:
         self.progress = progress
         self.stopped = stopped
         self.result = Result()
-        self.mismatches: list[Difference] = []
         self.reader = Reader(counter)
         self.target = Target(counter, connections[counter.db])
         self.store = dialect(connections[counter.db].vendor).store
@@ -134,7 +124,6 @@ class Flusher:
                 pass
         if self.result.owners or self.result.aside:
             log_event("flush", self.counter, seconds=time.monotonic() - started, **asdict(self.result))
-        note_mismatches(self.counter, self.mismatches)
         return self.result
 
     def _flush_batch(self, row: CounterState, can_tell: bool) -> bool:
@@ -147,16 +136,20 @@ class Flusher:
         step = self.chunk_size
         while done < size:
             end = min(done + step, size)
-            part = Part(row, bool(number_aside))
-            self._decide(part, buffer.fetch(done, end - 1))
+            part = self._decide(buffer.fetch(done, end - 1))
             try:
-                is_stored = self._store(part, f"{batch}:{end}:{uuid4().hex[:12]}")
+                is_stored = self._store(part, row, f"{batch}:{end}:{uuid4().hex[:12]}")
             except Refused:  # by one of these: find it
                 step = (end - done) // 2
                 continue
             if not is_stored:
                 return False
-            self._follow_up(part, can_tell)
+            self.result.owners += len(part.counts)
+            self.result.aside += len(part.aside)
+            if number_aside:
+                buffer.take_back([str(key) for key in part.counts])
+            if can_tell:
+                self._find_mismatches(part)
             done, step = end, min(2 * step, self.chunk_size)
             self.progress(min(done, size - 1), size - 1)  # one is the sentinel
             if done < size and self.stopped():
@@ -164,31 +157,28 @@ class Flusher:
         return buffer.drop(batch, row.mark) and batch != own
 
     # ------------------------------------------------------------------ decide
-    def _decide(self, part: Part, fetched: Sequence[Fetched]) -> None:
+    def _decide(self, fetched: Sequence[Fetched]) -> Part:
         """Decide what is to be stored: the cached total as it was at the cut, or else the number of rows."""
-        to_count: list[Key] = []
+        part, to_count = Part(), list[Key]()
         for each in fetched:
             try:
                 key = self.counter.decode(each.owner)
             except ValidationError:
                 part.aside[each.owner] = "it is not the primary key of an owner. Find out what wrote it"
                 continue
-            if each.delta is not None:
-                part.deltas[key] = each.delta
-            if each.total is None:
-                part.uncached.add(key)
             if each.total is None or (total := each.total - (each.later or 0)) < self.counter.least:
                 to_count.append(key)  # a negative total lacks a delta that is committed and not sent
-                continue
-            part.counts[key] = total
-            if each.later is None:  # the total was cached after a doubt
-                part.deltas.pop(key, None)
+            else:
+                part.counts[key] = total
+            if each.delta is not None and (key not in part.counts or each.later is not None):
+                part.deltas[key] = each.delta  # without a later one, the total was cached after a doubt
         for some in chunked(to_count, PAGE):
             self._count(part, some)
             for key in self._doubt_active(some):
                 part.deltas.pop(key, None)
         for key in [key for key, count in part.counts.items() if not -LIMIT <= count < LIMIT]:  # MariaDB would round it
             part.aside[str(key)] = self._too_large(part.counts.pop(key))
+        return part
 
     def _count(self, part: Part, keys: Sequence[Key]) -> None:
         """Count the rows of owners. If the database fails to, as after a time limit, count them one by one."""
@@ -212,11 +202,13 @@ class Flusher:
         return active
 
     # ------------------------------------------------------------------- store
-    def _store(self, part: Part, mark: str) -> bool:
+    def _store(self, part: Part, row: CounterState, mark: str) -> bool:
         """Move the mark, and store counts in the order of keys, in one transaction. Returns False if the mark is not
         what the flusher has seen. A single count that the database refuses is set aside; Refused if there are more."""
-        counter, row, counts = self.counter, part.row, part.counts
+        counter, counts = self.counter, part.counts
         keys = sorted(counts)
+        if part.aside:  # before the mark moves, in case the process is killed
+            set_aside(counter, part.aside)
         try:
             with transaction.atomic(using=counter.db):
                 if not state_row(counter).filter(mark=row.mark).update(mark=mark):  # rule: mark
@@ -233,27 +225,12 @@ class Flusher:
             if isinstance(error, ProgrammingError) and not is_raised:
                 raise
             part.aside[str(keys[0])] = f"{self._too_large(counts.pop(keys[0]))}: {error}"
-            return self._store(part, mark)
+            return self._store(part, row, mark)
         row.mark = mark
         return True
 
     def _too_large(self, count: int) -> str:
         return f"{self.counter.totals._meta.get_field(self.counter.field)} cannot hold its count, {count}"
-
-    # --------------------------------------------------------------- follow up
-    def _follow_up(self, part: Part, can_tell: bool) -> None:
-        """Tell of what is stored and what is not, and cache counts that take long."""
-        self.result.owners += len(part.counts)
-        self.result.aside += len(part.aside)
-        if part.aside:
-            set_aside(self.counter, part.aside)
-        if part.had_aside:
-            self.counter.buffer.take_back([str(key) for key in part.counts])
-        if can_tell:
-            self._find_mismatches(part)
-        long = [key for key, count in part.counts.items() if count >= LONG and key in part.uncached]
-        if long and not self.counter.sum:
-            self.reader.counts(long)
 
     def _find_mismatches(self, part: Part) -> None:
         """Report counts that did not change by just the deltas: something wrote behind the ORM's back."""
@@ -261,5 +238,6 @@ class Flusher:
         for key, count in part.counts.items():
             if key in part.deltas and (was := part.before.get(key, 0) + part.deltas[key]) != count:
                 wrong.append(Difference(key, was, count))
-        self.mismatches += unexplained(self.counter, wrong)
-        self.result.wrong = len(self.mismatches)
+        mismatches = unexplained(self.counter, wrong)
+        self.result.wrong += len(mismatches)
+        note_mismatches(self.counter, mismatches)

@@ -10,11 +10,9 @@ from ..buffer import Buffer
 from ..buffer.types import OFF
 from ..conf import options
 from ..declaration import Declaration
-from ..exceptions import BufferUnavailable
 from ..models import RecountRequest
 from ..sql.everyone import PAGE
-from ..writes.doubts import EVERYONE, doubt
-from .findings import Difference, Result, note_mismatches
+from .findings import Difference, Result
 from .generations import begin_generation, lost, refuse_in_transaction, state_row
 from .switch import declare, put_in_force, switch_on
 from .walk import Walker
@@ -33,8 +31,7 @@ def heal(
     refuse_in_transaction(counter.db)
     if not put_in_force(counter):
         return Result()
-    if not _doubt_requested(counter):
-        raise BufferUnavailable("Redis is unavailable, so RecountRequests wait.")
+    _doubt_requested(counter)
     _ground_overdue(buffer := counter.buffer, stopped)
     row, status = state_row(counter).first(), buffer.status()
     if status.ready == OFF:  # Redis is as it was before somebody switched counting on
@@ -45,22 +42,21 @@ def heal(
         begin_generation(counter)
     walker = Walker(counter, report)
     walker.result.unfinished = walker.walk_together(progress, lambda: stopped() or time.monotonic() > until)
-    note_mismatches(counter, walker.mismatches)
     return walker.result
 
 
-def _doubt_requested(counter: Declaration) -> bool:
+def _doubt_requested(counter: Declaration) -> None:
     """Put in doubt whom RecountRequests name, and delete exactly the requests that were read. Their transactions have
-    committed, so a count of rows sees their changes. Returns False if Redis refuses."""
+    committed, so a count of rows sees their changes."""
     rows = RecountRequest.objects.using(counter.db)
     requests = rows.filter(counter=counter.name).order_by("pk")
     while found := list(requests.values_list("pk", "owner", "everyone")[:PAGE]):
-        owners = {(counter, EVERYONE if everyone else owner) for _, owner, everyone in found}
-        if doubt(owners):
-            return False
+        if any(everyone for *_, everyone in found):
+            counter.buffer.forget()
+        else:
+            counter.buffer.doubt(list({owner for _, owner, _ in found}))
         rows.filter(pk__in=[pk for pk, *_ in found]).delete()
         requests = requests.filter(pk__gt=found[-1][0])  # PostgreSQL would read deleted rows again and again
-    return True
 
 
 def _ground_overdue(buffer: Buffer, stopped: Callable[[], bool]) -> None:

@@ -24,11 +24,9 @@ from ..chunks import chunked
 from ..conf import options
 from ..declaration import Declaration
 from ..declaration.primary_keys import Key
-from ..exceptions import BufferUnavailable
 from ..models import CounterState
 from ..sql.everyone import PAGE, Counted, Everyone
 from ..sql.owners import of_owners
-from ..writes.doubts import doubt
 from .findings import Difference, Result, note_mismatches, set_aside, unexplained
 from .generations import refuse_in_transaction, state_row, walk_from_the_start
 from .history import record
@@ -38,16 +36,13 @@ SHARE = 0.05
 
 
 class Walker:
-    """Compares owners of a counter with the rows. ``report`` is called with each wrong count; they are the
-    ``mismatches``. ``dry_run``: doubt nobody.
-
-    """
+    """Compares owners of a counter with the rows. ``report`` is called with each wrong count. ``dry_run``: change
+    nothing."""
 
     def __init__(self, counter: Declaration, report: Callable[[Difference], None] | None = None, dry_run: bool = False):
         self.counter = counter
         self.report = report or (lambda difference: None)
         self.dry_run = dry_run
-        self.mismatches: list[Difference] = []
         self.result = Result()
         self.everyone = Everyone(counter)
 
@@ -69,11 +64,13 @@ class Walker:
             was = _wrong_total(counted, peek)
             if was is not None and peek == before[str(counted.key)] and not peek.is_in_flight:
                 wrong.append(Difference(counted.key, was, counted.rows))
-        for difference in unexplained(self.counter, wrong):
-            self.result.wrong += 1
-            self.mismatches.append(difference)
+        mismatches = unexplained(self.counter, wrong)
+        self.result.wrong += len(mismatches)
+        for difference in mismatches:
             self.report(difference)
-        self._doubt(counted.key for counted in suspects)
+        if not self.dry_run:
+            note_mismatches(self.counter, mismatches)
+            self._doubt([counted.key for counted in suspects])
 
     def compare_stored(self, found: Sequence[Counted]) -> None:
         """Doubt owners whose stored total differs from the rows, at full speed: nothing is cached that is older than
@@ -81,16 +78,14 @@ class Walker:
         the walk could not tell whether the stored total was right."""
         peeks = self._peek(found)
         active = {owner_key for owner_key, peek in peeks.items() if peek.waits or peek.is_in_flight}
-        self._doubt(each.key for each in found if each.rows != each.stored or str(each.key) in active)
+        self._doubt([each.key for each in found if each.rows != each.stored or str(each.key) in active])
         self.result.owners += len(found)
 
     def _peek(self, found: Sequence[Counted]) -> dict[str, Peek]:
         return self.counter.buffer.peek([str(counted.key) for counted in found])
 
-    def _doubt(self, keys: Iterable[Key]) -> None:
-        owners = [] if self.dry_run else [(self.counter, str(key)) for key in keys]
-        if doubt(owners):
-            raise BufferUnavailable("Redis is unavailable. Wrong counts were found, but not doubted. Run it again.")
+    def _doubt(self, keys: Sequence[Key]) -> None:
+        self.counter.buffer.doubt([str(key) for key in keys])
 
     def _remove_orphans(self, found: Sequence[Counted]) -> None:
         """Delete the totals of deleted owners, if the count is zero."""
@@ -215,7 +210,6 @@ def recount(
         walker.compare_these(owner_keys)
     if walker.result.owners and not dry_run:
         record("recount", counter, **asdict(walker.result))
-        note_mismatches(counter, walker.mismatches)
     return walker.result
 
 

@@ -49,9 +49,8 @@ STEPS: list[tuple[Any, str]] = [
     (flush.Flusher, "flush:row _store:apply"),
     (heal, "put_in_force:begin _doubt_requested:requests _ground_overdue:ground state_row:check switch_on:on"),
     (QuerySet, "delete:delete"),
-    (CounterState, "save:note"),
-    (walk.Walker, "_next:page compare:compare compare_stored:compare _move:leave"),
-    (walk, "doubt:doubt"),
+    (generations, "walk_from_the_start:note"),
+    (walk.Walker, "_next:page compare:compare compare_stored:compare _doubt:doubt _move:leave"),
 ]
 """What does the steps of the model, and their names."""
 
@@ -59,8 +58,8 @@ LOCKED, WAITING = {"recover", "note"}, {"begin", "check", "on", "page", "leave",
 
 SUBJECTS: dict[str, Callable[..., Any]] = {
     "keep": lambda buffer, generation, token, counts: counts,
-    "apply": lambda flusher, part, mark: part.counts,
-    "doubt": lambda owners: owners,
+    "apply": lambda flusher, part, row, mark: part.counts,
+    "doubt": lambda walker, keys: keys,
     "delete": lambda rows: rows.model is RecountRequest,
     "fetch": lambda *args: Process.running and Process.running.fetched != [],  # the sentinel, as a chunk
 }

@@ -37,7 +37,6 @@ from tests.support import (
     make_keys,
     notify,
     rows,
-    sent,
     status_of,
     stored,
     together,
@@ -104,18 +103,6 @@ def test_two_counters_store_in_the_same_rows(all_healed, house, garden):
     assert (row.open_count, row.urgent_count, row.note) == (3, 2, "kept")
     for counter in (open_issues, urgent_issues):
         assert_exact(house, garden, counter=counter)
-
-
-def test_an_owner_with_many_rows_is_cached(healed, alice, bob, monkeypatch, django_assert_num_queries):
-    monkeypatch.setattr("notifications_counter.upkeep.flush.LONG", 3)
-    notify(alice, 3)
-    notify(bob, 2)
-    with sent() as commands, django_assert_num_queries(0):
-        assert unread.count(alice) == 3
-    assert commands == ["MGET"]
-    with sent() as commands:
-        assert unread.count(bob) == 2
-    assert commands == ["MGET", "lease", "keep"]
 
 
 def test_a_negative_total_is_not_stored(healed, alice, redis_client):
