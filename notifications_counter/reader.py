@@ -99,7 +99,7 @@ class Reader:
         names = [field.attname for field in counter.total_fields]
         totals: QuerySet = QuerySet(counter.totals, using=counter.db).filter(**dict(zip(names, first, strict=False)))
         largest = totals.exclude(**{counter.field: 0}).order_by(f"-{counter.field}", *names).values_list(*names)
-        counts = self.counts([counter.key_of(owner) for owner in largest[:number]])
+        counts = self.counts([counter.key_of_columns(owner) for owner in largest[:number]])
         return sorted(filter(itemgetter(1), counts.items()), key=itemgetter(1), reverse=True)
 
     def _miss(self, connection: BaseDatabaseWrapper, buffer: Buffer, keys: Sequence[Key]) -> dict[Key, int]:

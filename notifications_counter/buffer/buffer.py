@@ -38,9 +38,6 @@ OFF_SECONDS = 5
 ANNOUNCED, COUNTING_IS_OFF = 1, 2
 """Replies of Redis to who announces something. Another one refuses it."""
 
-silent_until: dict[str, float] = {}
-"""Until when, by the monotonic clock, this process takes counting for off, by the beginning of a counter's keys."""
-
 IDENTITY = ("run_id", "master_replid")
 """Fields of INFO that name a process and a history of writes. A failover and back changes only the second."""
 
@@ -68,6 +65,7 @@ class Buffer:
         self.fingerprint = fingerprint
         self.is_known = is_known
         self.trusted = Trusted("", keys.total("0", ""))
+        self.silent_until = 0.0  # by the monotonic clock
 
     def script_call(self, name: str, *args: Argument) -> Call:
         """Return the call of a script with the keys that it names."""
@@ -81,8 +79,7 @@ class Buffer:
     def total(self, owner: str) -> int | None:
         """Return the cached total of an owner; None if it is not cached, or in flight. BufferUnavailable if no total
         can be trusted, or counting is off."""
-        if silent_until and self.is_silent:
-            raise BufferUnavailable("Counting is off.")
+        self._refuse_if_silent()
         while True:
             trusted = self.trusted
             ready, total = self.client.ask(Call(("MGET", self.keys.ready, trusted.prefix + owner)))
@@ -96,8 +93,7 @@ class Buffer:
 
     def totals(self, owners: Sequence[object]) -> list[int | None]:
         """Return the cached totals of owners, given by primary keys, as ``total`` does, in one round trip."""
-        if silent_until and self.is_silent:
-            raise BufferUnavailable("Counting is off.")
+        self._refuse_if_silent()
         trusted = self.trusted
         calls = [
             Call(("MGET", self.keys.ready, *as_bytes(some, trusted.prefix))) for some in chunked(owners, ARGUMENTS - 1)
@@ -122,15 +118,16 @@ class Buffer:
 
     def fall_silent(self) -> None:
         """Take counting for off, as Redis says."""
-        silent_until[self.keys.base] = time.monotonic() + OFF_SECONDS
+        self.silent_until = time.monotonic() + OFF_SECONDS
 
     @property
     def is_silent(self) -> bool:
         """Whether this process takes counting for off."""
-        if silent_until.get(self.keys.base, 0) > time.monotonic():
-            return True
-        silent_until.pop(self.keys.base, None)
-        return False
+        return self.silent_until > time.monotonic()
+
+    def _refuse_if_silent(self) -> None:
+        if self.is_silent:
+            raise BufferUnavailable("Counting is off.")
 
     def lease(self, owners: Sequence[str], token: str) -> tuple[str, list[str]]:
         """Take leases on owners whose totals are not cached. Returns the generation, empty if nothing may be cached,

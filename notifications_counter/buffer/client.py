@@ -76,6 +76,7 @@ class Client:
         self.alias = alias
         self.breaker = Breaker(alias)
         self._missed: dict[Call, set[Argument]] = {}  # whose doubts Redis has not taken, by the call without them
+        self._lock = threading.RLock()  # of these; a handler of a signal may come in between
         self._thread = threading.local()
         self._held: WeakSet[Connection] = WeakSet()  # of all threads
         self._noted_at = -math.inf
@@ -148,8 +149,9 @@ class Client:
         """Remember a doubt that Redis has not taken."""
         if call.must_arrive:
             doubt, owners = call.parts
-            missed = self._missed.setdefault(doubt, set())
-            missed.update(owners if owners and len(missed) < OWNERS_PER_CALL else [ALL_OWNERS])
+            with self._lock:
+                missed = self._missed.setdefault(doubt, set())
+                missed.update(owners if owners and len(missed) < OWNERS_PER_CALL else [ALL_OWNERS])
 
     def _try_again(self, call: Call) -> None:
         """Raise BufferUnavailable while Redis is down.
@@ -160,16 +162,22 @@ class Client:
         self.breaker.check()
         if self._can_hold:  # the address may lead to another server now, but only for new connections
             self._pool.disconnect(inuse_connections=False)
-        probes = [Call(("DEL", f"{call.key}:probe"))]
-        missed = [(doubt, list(owners)) for doubt, owners in list(self._missed.items()) if owners]
-        for doubt, owners in missed:
-            probes.append(Call((*doubt.command, *(() if ALL_OWNERS in owners else owners)), doubt.script))
-        for _, reply in self.exchange(probes)[-len(probes) :]:
-            if isinstance(reply, ResponseError):
-                raise self.breaker.trip(reply)
-        for doubt, owners in missed:
-            self._missed[doubt].difference_update(owners)
-        if any(self._missed.values()):  # another thread has added to them
+        with self._lock:
+            missed, self._missed = self._missed, {}
+        doubts = [
+            Call((*doubt.command, *(() if ALL_OWNERS in owners else owners)), doubt.script)
+            for doubt, owners in missed.items()
+        ]
+        probes = [Call(("DEL", f"{call.key}:probe")), *doubts]
+        try:
+            for _, reply in self.exchange(probes)[-len(probes) :]:
+                if isinstance(reply, ResponseError):
+                    raise self.breaker.trip(reply)
+        except BaseException:
+            for doubt in doubts:
+                self._note_missed(doubt)
+            raise
+        if self._missed:  # another thread has added to them
             raise BufferUnavailable(f"Redis (cache {self.alias!r}) has to be told more before it is asked.")
         self.breaker.reset()
         self.note_trouble(self.breaker.reason)

@@ -220,9 +220,10 @@ class Declaration(Owners):
 
     def is_silent(self, connection: BaseDatabaseWrapper) -> bool:
         """Return whether this process takes counting for off, so that it tells nobody of writes."""
-        with suppress(BufferUnavailable):
+        try:
             return self.buffer_in(connection).is_silent
-        return False
+        except BufferUnavailable:
+            return False
 
 
 def _identity(field: Field) -> tuple[str, str, str | None, str]:

@@ -14,11 +14,11 @@ from django.apps import apps
 from django.core.exceptions import ValidationError
 from django.db.models import Field, IntegerField, Model
 
-from ..buffer.types import UNREADABLE
+from ..buffer.types import LIMIT, UNREADABLE
 from ..exceptions import ConfigurationError
 from ..internals import BaseDatabaseWrapper, Param
 from ..models.fields import field_of, target_of
-from .primary_keys import LIMIT, SEPARATOR, CompositeKey, First, Key, fits, plain, primary_key
+from .primary_keys import SEPARATOR, CompositeKey, First, Key, fits, plain, primary_key
 
 
 class Owners:
@@ -135,7 +135,7 @@ class Owners:
         if key is None or type(key) is int:
             return None if key is None else str(key)
         try:
-            found = self.key_of(map(plain, key) if self.has_several_columns else (plain(key),))
+            found = self.key_of_columns(map(plain, key) if self.has_several_columns else (plain(key),))
         except ValidationError:
             return None
         return None if self.has_several_columns and None in found else str(found)
@@ -149,7 +149,7 @@ class Owners:
             return list(map(str, keys))
         return list(map(self.encode, keys))
 
-    def key_of(self, values: Iterable[object]) -> Key:
+    def key_of_columns(self, values: Iterable[object]) -> Key:
         """Return the primary key of these values of the columns, as they are in the database or in an owner key."""
         if self.has_integer_keys:
             (key,) = values
@@ -159,7 +159,7 @@ class Owners:
 
     def parse(self, text: str) -> Key:
         """Return the primary key whose ``str()`` is this text."""
-        return self.key_of(json.loads(text) if self.has_several_columns else (text,))
+        return self.key_of_columns(json.loads(text) if self.has_several_columns else (text,))
 
     def decode(self, owner_key: str) -> Key:
         """Return the primary key of an owner key. Raises ValidationError if there is none.

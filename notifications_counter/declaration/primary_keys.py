@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 from django.core.exceptions import ValidationError
 from django.db.models import Field
 
+from ..buffer.types import LIMIT
+
 T = TypeVar("T")
 
 Key = Any
@@ -18,8 +20,6 @@ Key = Any
 First = tuple[Key, ...]
 """The values of all columns of an owner but the last."""
 
-LIMIT = 2**63
-"""Integer keys are at least -LIMIT and less than LIMIT: databases store 64 bits."""
 
 SEPARATOR = ",\t"
 """Between the values in the text of a CompositeKey. JSON escapes tabs in values."""

@@ -100,7 +100,6 @@ ATTRIBUTES = {
     },
     "query": {
         "add_fields": "The columns of a SELECT.",
-        "add_filter": "Adds a condition, for all that a query has.",
         "alias_refcount": "The tables that it uses, and how often: 0 if a join was dropped.",
         "annotations": "If there are any, the query is not just rows of its table.",
         "chain": "A copy as a query of another class: the SELECT of the rows that a statement will change.",

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from django.core.exceptions import ValidationError
 from django.db import connections
-from django.db.models import F, Model, Q, QuerySet
+from django.db.models import F, Model, Q, QuerySet, Value
 from django.db.models.expressions import Combinable, RawSQL
 
 from ..declaration import Declaration
 from ..declaration.primary_keys import First, Key
 from .owners import of_owners
 
-Condition = Q | RawSQL
+Where = Q | RawSQL
 
 PAGE = 1000
 """Owners in a page."""
@@ -29,7 +29,7 @@ class Counted(NamedTuple):
     stored: int
 
 
-class Everyone:
+class Pages:
     """All owners of one counter that have rows that count, or a stored total."""
 
     def __init__(self, counter: Declaration):
@@ -44,12 +44,13 @@ class Everyone:
         start = self._position(after)
         return self._read(_after(self.counter.owner_attnames, start), _after(self.total_names, start), size)
 
-    def first_key(self, after: str | None) -> Key:
-        """Return the first primary key after an owner key, without counting rows."""
+    def first_key(self, after: str | None) -> Key | None:
+        """Return the first primary key after an owner key, if there is one, without counting rows."""
         start = self._position(after)
-        rows = self._owners(self._rows(_after(self.counter.owner_attnames, start)), self.counter.owner_attnames, 1)
-        totals = self._owners(self._totals(_after(self.total_names, start)), self.total_names, 1)
-        return min(self.counter.key_of(owner) for found in (rows, totals) for owner in found.values_list(*self.columns))
+        found = self._read(
+            _after(self.counter.owner_attnames, start), _after(self.total_names, start), 1, count=Value(0)
+        )
+        return found[0].key if found else None
 
     def these(self, keys: Sequence[Key]) -> list[Counted]:
         """Return these owners, at most PAGE."""
@@ -68,10 +69,11 @@ class Everyone:
                 return key if self.counter.has_several_columns else (key,)
         return None
 
-    def _read(self, of_rows: Condition, of_totals: Condition, size: int) -> list[Counted]:
-        """Return the first owners that have rows that satisfy one condition, or a total that satisfies another."""
-        counter = self.counter
-        rows = self._owners(self._rows(of_rows), counter.owner_attnames, size, counted_rows=counter.condition.total)
+    def _read(self, of_rows: Where, of_totals: Where, size: int, count: Combinable | None = None) -> list[Counted]:
+        """Return the first owners that have rows that satisfy one condition, or a total that satisfies another. Rows
+        are counted by ``count``, by default as the counter does."""
+        counter, count = self.counter, count or self.counter.condition.total
+        rows = self._owners(self._rows(of_rows), counter.owner_attnames, size, counted_rows=count)
         totals = self._owners(self._totals(of_totals), self.total_names, size, counted_total=F(counter.field))
         (rows_sql, rows_params), (totals_sql, totals_params) = self._compile(rows), self._compile(totals)
         owner = ", ".join(self.columns)
@@ -83,12 +85,14 @@ class Everyone:
         )
         with self.connection.cursor() as cursor:
             cursor.execute(sql, (*rows_params, *totals_params))
-            return [Counted(counter.key_of(key), int(count), stored) for *key, count, stored in cursor.fetchall()]
+            return [
+                Counted(counter.key_of_columns(key), int(count), stored) for *key, count, stored in cursor.fetchall()
+            ]
 
-    def _rows(self, condition: Condition) -> QuerySet[Model]:
+    def _rows(self, condition: Where) -> QuerySet[Model]:
         return QuerySet(self.counter.source, using=self.connection.alias).filter(self.counter.q).filter(condition)
 
-    def _totals(self, condition: Condition) -> QuerySet[Model]:
+    def _totals(self, condition: Where) -> QuerySet[Model]:
         return QuerySet(self.counter.totals, using=self.connection.alias).filter(condition)
 
     def _owners(

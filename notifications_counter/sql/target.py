@@ -96,7 +96,7 @@ class Target:
             where, params = is_one_of(self.counter, self.owners, chunk, self.connection)
             with self.connection.cursor() as cursor:  # the ORM is slower
                 cursor.execute(f"SELECT {self.owner}, {self.count} FROM {self.table} WHERE {where}", params)
-                found.update((self.counter.key_of(key), total) for *key, total in cursor.fetchall())
+                found.update((self.counter.key_of_columns(key), total) for *key, total in cursor.fetchall())
         return found
 
     def db_columns(self, chunk: Chunk) -> list[list[Param]]:

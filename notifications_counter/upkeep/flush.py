@@ -48,7 +48,7 @@ RAISED = {"P0001", 1644}
 """What PostgreSQL and MySQL say of an error that a trigger raises. Others of its kind are not about one count."""
 
 
-class Refused(Exception):
+class NotStored(Exception):
     """The database refuses one of several counts."""
 
 
@@ -139,7 +139,7 @@ class Flusher:
             part = self._decide(buffer.fetch(done, end - 1))
             try:
                 is_stored = self._store(part, row, f"{batch}:{end}:{uuid4().hex[:12]}")
-            except Refused:  # by one of these: find it
+            except NotStored:  # by one of these: find it
                 step = (end - done) // 2
                 continue
             if not is_stored:
@@ -204,7 +204,7 @@ class Flusher:
     # ------------------------------------------------------------------- store
     def _store(self, part: Part, row: CounterState, mark: str) -> bool:
         """Move the mark, and store counts in the order of keys, in one transaction. Returns False if the mark is not
-        what the flusher has seen. A single count that the database refuses is set aside; Refused if there are more."""
+        what the flusher has seen. A single count that the database refuses is set aside; NotStored if there are more."""
         counter, counts = self.counter, part.counts
         keys = sorted(counts)
         if part.aside:  # before the mark moves, in case the process is killed
@@ -221,7 +221,7 @@ class Flusher:
             if not keys or not (is_raised or isinstance(error, REFUSALS)):
                 raise
             if len(keys) > 1:
-                raise Refused from error
+                raise NotStored from error
             if isinstance(error, ProgrammingError) and not is_raised:
                 raise
             part.aside[str(keys[0])] = f"{self._too_large(counts.pop(keys[0]))}: {error}"

@@ -20,6 +20,9 @@ from ..models import CounterState
 from .generations import deploy_seconds, is_window_over, refuse_in_transaction, state_row
 from .history import record
 
+REPLACED = "replaced"
+"""What a process finds in force once another declaration has replaced its own."""
+
 
 def put_in_force(counter: Declaration) -> bool:
     """Put this process's declaration of a counter in force, but only when it heals the counter for the first time:
@@ -33,6 +36,8 @@ def put_in_force(counter: Declaration) -> bool:
     if row is None or row.fingerprint != in_force:
         if known.get(counter.name) == counter.fingerprint:
             record("replaced", counter, level=logging.ERROR)
+            known[counter.name] = REPLACED
+        if known.get(counter.name) == REPLACED:
             return False
         row = declare(counter, in_force)
     if in_force == OFF:
@@ -48,20 +53,17 @@ def put_in_force(counter: Declaration) -> bool:
 def declare(counter: Declaration, fingerprint: str) -> CounterState:
     """Put this process's declaration, or OFF, in force. Returns the row."""
     with transaction.atomic(using=counter.db):
-        old = state_row(counter).select_for_update().first()
-        if old is not None and old.fingerprint == fingerprint:  # by another flusher, meanwhile
-            return old
-        event = "off" if fingerprint == OFF else "on" if off_since(old) else "declared"
-        declared_at = when_all_tell() if event == "on" else timezone.now()
-        state_row(counter).delete()
-        new = CounterState(counter=counter.name, fingerprint=fingerprint, declared_at=declared_at)
-        CounterState.objects.using(counter.db).bulk_create([new], ignore_conflicts=True)  # of another flusher
-        row = state_row(counter).select_for_update().get()
-        if row.mark:  # it has begun a generation
+        rows = CounterState.objects.using(counter.db).select_for_update()
+        row, is_new = rows.get_or_create(counter=counter.name)
+        if row.fingerprint == fingerprint:  # by another flusher, meanwhile
             return row
+        event = "off" if fingerprint == OFF else "on" if off_since(row) else "declared"
+        row.declared_at = when_all_tell() if event == "on" else timezone.now()
+        row.fingerprint, row.mark, row.walk_speed = fingerprint, "", ""
+        row.save(using=counter.db)
         if event != "off":
             counter.buffer.reset()
-    record(event, counter, level=logging.WARNING if old else logging.INFO, wait=round(_window(row)))
+    record(event, counter, level=logging.INFO if is_new else logging.WARNING, wait=round(_window(row)))
     return row
 
 

@@ -25,7 +25,7 @@ from ..conf import options
 from ..declaration import Declaration
 from ..declaration.primary_keys import Key
 from ..models import CounterState
-from ..sql.everyone import PAGE, Counted, Everyone
+from ..sql.everyone import PAGE, Counted, Pages
 from ..sql.owners import of_owners
 from .findings import Difference, Result, note_mismatches, set_aside, unexplained
 from .generations import refuse_in_transaction, state_row, walk_from_the_start
@@ -44,7 +44,7 @@ class Walker:
         self.report = report or (lambda difference: None)
         self.dry_run = dry_run
         self.result = Result()
-        self.everyone = Everyone(counter)
+        self.pages = Pages(counter)
 
     # ------------------------------------------------------------------- pages
     def compare(self, found: Sequence[Counted]) -> None:
@@ -56,7 +56,7 @@ class Walker:
         if not suspects:
             return
         before = self._peek(suspects)
-        again = self.everyone.these([counted.key for counted in suspects])
+        again = self.pages.these([counted.key for counted in suspects])
         after = self._peek(suspects)
         wrong = []
         for counted in again:
@@ -104,7 +104,7 @@ class Walker:
     def compare_these(self, owner_keys: Iterable[str]) -> None:
         """Compare these owners."""
         for some in chunked(list(dict.fromkeys(owner_keys)), PAGE):
-            self.compare(self.everyone.these([self.counter.decode(owner_key) for owner_key in some]))
+            self.compare(self.pages.these([self.counter.decode(owner_key) for owner_key in some]))
 
     def compare_everyone(self, progress: Callable[[int], None], stopped: Callable[[], bool]) -> None:
         """Compare everyone. After each page, call ``progress`` with the number of owners compared."""
@@ -124,17 +124,20 @@ class Walker:
     def _page(self, after: str | None) -> list[Counted]:
         """Return the next owners after an owner key, None for the first. Pages get smaller while the database fails to
         count them, as after a time limit. An owner who cannot be counted alone is set aside."""
-        for size in (PAGE, 30, 1):
-            try:
-                return self.everyone.page(after, size)
-            except OperationalError as error:
-                if not self.everyone.connection.is_usable():
-                    raise
-                reason = str(error)
-        owner_key = str(self.everyone.first_key(after))
-        if not self.dry_run:
-            set_aside(self.counter, {owner_key: reason})
-        return self._page(owner_key)
+        while True:
+            for size in (PAGE, 30, 1):
+                try:
+                    return self.pages.page(after, size)
+                except OperationalError as error:
+                    if not self.pages.connection.is_usable():
+                        raise
+                    reason = str(error)
+            key = self.pages.first_key(after)
+            if key is None:
+                return []
+            after = str(key)
+            if not self.dry_run:
+                set_aside(self.counter, {after: reason})
 
     # ---------------------------------------------------------------- together
     def walk_together(self, progress: Callable[[int], None], is_over: Callable[[], bool]) -> bool:

@@ -15,7 +15,6 @@ from typing import Any
 
 from django.db.models import Model
 
-from ..buffer.buffer import silent_until
 from ..databases.routing import alias_for
 from ..declaration import counters_of_table
 from ..internals import (
@@ -74,21 +73,20 @@ def _hook(kind: type[SQLCompiler], name: str) -> Execute:
         counters = counters_of_table(meta.db_table)
         if counters is None:
             return original(compiler, *args, **kwargs)
-        if name == "execute_returning_sql" and not (args[0] and connection.features.can_return_rows_from_update):
+        asked = (*args, *kwargs.values())  # fields to return, or a type of result
+        fields = next((each for each in asked if isinstance(each, list | tuple)), None)
+        if name == "execute_returning_sql" and not (fields and connection.features.can_return_rows_from_update):
             return original(compiler, *args, **kwargs)  # it calls execute_sql()
         if hasattr(query, "values"):  # an UPDATE
             names = {field.attname for field, *_ in query.values}
             counters = tuple([counter for counter in counters if names and counter.reads(names)])
-        counters = tuple([c for c in counters if alias_for(c.source) == connection.alias])  # it belongs to one database
-        if silent_until:
-            counters = tuple([counter for counter in counters if not counter.is_silent(connection)])
+        here = [counter for counter in counters if alias_for(counter.source) == connection.alias]
+        counters = tuple([counter for counter in here if not counter.is_silent(connection)])
         if not counters:
             return original(compiler, *args, **kwargs)
         if lack_columns(counters, meta.model):
             everyone = dict.fromkeys(counters, ALL_IN_DOUBT)
             return Ledger.on(connection).write(None, lambda: (original(compiler, *args, **kwargs), everyone))
-        asked = (*args, *kwargs.values())  # fields to return, or a type of result
-        fields = next((each for each in asked if isinstance(each, list | tuple)), None)
         return _count(counters, kind, compiler, original, fields)
 
     vars(execute)["is_hook"] = True

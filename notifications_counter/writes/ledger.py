@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from django.core.exceptions import AppRegistryNotReady
+from django.core.exceptions import AppRegistryNotReady, ValidationError
 from django.db import DatabaseError, Error, OperationalError, connections, transaction
 from django.db.backends.signals import connection_created
 from django.dispatch import receiver
@@ -38,6 +38,10 @@ COMMITS_NOTHING = re.compile(
 
 CALLS = re.compile(r"\b(?:CALL|EXECUTE)\b")
 """A procedure of MariaDB or MySQL may roll back, also where a prepared statement calls it."""
+
+ANSWERS = (DatabaseError, TypeError, ValidationError, ValueError)
+"""What a statement raises if the database refuses it, except an OperationalError, or Django does: it is not running
+any more."""
 
 READ_COMMITTED = {"read committed", "read uncommitted"}
 """Isolation levels at which a transaction sees the commits of others."""
@@ -86,9 +90,9 @@ class Ledger:
                 return self._write_inside(execute)
         try:
             result, change = execute()
-        except DatabaseError as error:
-            # With an answer, all is over; of an UPDATE of a child model, a part may be committed. Without one, as after
-            # the end of the connection, or an interrupt, the server may go on. Then healing puts the owners in doubt.
+        except ANSWERS as error:
+            # It is over; of an UPDATE of a child model, a part may be committed. Without an answer, as after the end of
+            # the connection, or an interrupt, the server may go on. Then healing puts the owners in doubt.
             if not isinstance(error, OperationalError):
                 log.settle({counter: dict.fromkeys(owner_keys) for counter, owner_keys in owners.items()}, connection)
             raise

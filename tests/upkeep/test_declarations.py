@@ -91,6 +91,9 @@ def test_a_deployment(alice, bob, caplog):
             assert not is_ready()
             (problem,) = status_of(unread).problems
             assert (problem.kind, "Rows are counted for DEPLOY_SECONDS" in problem.text) == ("recovering", True)
+        assert [record.levelname for record in caplog.records if getattr(record, "event", "") == "replaced"] == [
+            "ERROR"
+        ]
         CounterState.objects.update(declared_at=timezone.now() - timedelta(seconds=HOUR))
         unread.heal()
     assert is_ready()

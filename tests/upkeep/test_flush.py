@@ -21,7 +21,7 @@ from notifications_counter.exceptions import NotInTransaction
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.status import read_counter
 from notifications_counter.reader import Reader
-from notifications_counter.sql.everyone import Everyone
+from notifications_counter.sql.everyone import Pages
 from notifications_counter.upkeep.findings import Result
 from notifications_counter.writes.doubts import doubt, request_recounts
 from tests.support import (
@@ -208,20 +208,20 @@ def test_owners_that_are_equal_to_the_database():
 @contextmanager
 def uncountable(user: Any) -> Iterator[None]:
     """Counting this user's rows, alone or with others, exceeds a time limit of the database."""
-    rows, page = Reader.rows, Everyone.page
+    rows, page = Reader.rows, Pages.page
 
     def limited_rows(self: Reader, keys: Any) -> Any:
         if user.pk in keys:
             raise OperationalError("canceling statement due to statement timeout")
         return rows(self, keys)
 
-    def limited_page(self: Everyone, *args: Any) -> Any:
+    def limited_page(self: Pages, *args: Any) -> Any:
         found = page(self, *args)
         if user.pk in [counted.key for counted in found]:
             raise OperationalError("canceling statement due to statement timeout")
         return found
 
-    with mock.patch.object(Reader, "rows", limited_rows), mock.patch.object(Everyone, "page", limited_page):
+    with mock.patch.object(Reader, "rows", limited_rows), mock.patch.object(Pages, "page", limited_page):
         yield
 
 

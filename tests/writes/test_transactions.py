@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.core.exceptions import ValidationError
 from django.db import DatabaseError, IntegrityError, connection, connections, transaction
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
@@ -75,6 +76,14 @@ def test_a_failed_statement_that_nobody_minds(alice, fail):
         transaction.set_rollback(False)  # which save() asks for
     assert unread.count(alice) == rows(alice) == (3 if connection.vendor == "postgresql" else 4)
     assert_exact(alice, in_doubt=None)
+
+
+def test_a_value_that_django_refuses_leaves_nobody_in_flight(alice):
+    notify(alice)
+    for value in ("nonsense", object()):
+        with pytest.raises((TypeError, ValidationError)):
+            objects.create(user=alice, title="x", read_at=value)
+    assert_exact(alice, in_doubt=1)
 
 
 # ----------------------------------------------------------------------------------------------------- savepoints
