@@ -204,7 +204,8 @@ class Flusher:
     # ------------------------------------------------------------------- store
     def _store(self, part: Part, row: CounterState, mark: str) -> bool:
         """Move the mark, and store counts in the order of keys, in one transaction. Returns False if the mark is not
-        what the flusher has seen. A single count that the database refuses is set aside; NotStored if there are more."""
+        what the flusher has seen. NotStored if the database refuses one of several counts; a single one is set
+        aside."""
         counter, counts = self.counter, part.counts
         keys = sorted(counts)
         if part.aside:  # before the mark moves, in case the process is killed
