@@ -210,7 +210,9 @@ class UpdateOrDelete:
             return self._as_it_says()
         effects = self.effects.values()
         # Locking the few rows of some keys says more than what an UPDATE returns, which is how they are after it.
-        locks = keys_listed(self.query) and any(effect.before.value is None for effect in effects)
+        locks = (
+            is_plain(self.query) and keys_listed(self.query) and any(effect.before.value is None for effect in effects)
+        )
         returns = self.is_delete or not (locks or self.fields or any(effect.moves for effect in effects))
         if returns and self.is_stock and self.connection.vendor == "postgresql":
             return self._return()

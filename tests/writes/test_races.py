@@ -9,18 +9,14 @@ from unittest import mock
 
 import pytest
 from django.db import IntegrityError, OperationalError, connection
-from django.db.models import Q
-from django.utils import timezone
 
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 from tests.support import (
     PATIENCE,
-    OtherConnection,
     assert_exact,
     entries,
     notify,
-    rows,
     session,
     together,
 )
@@ -91,30 +87,3 @@ def test_rows_that_arrive_while_others_are_deleted(alice):
         lambda: objects.for_user(alice.pk).mark_as_read(),
     )
     assert_exact(alice, in_doubt=None)
-
-
-@pytest.mark.skipif(connection.vendor != "mysql", reason="Elsewhere, one statement finds and changes rows.")
-def test_a_row_comes_and_one_goes_before_the_statement(way, alice, bob):
-    """Others change what a subquery reads, after the rows were locked, so that it selects as many rows, but others."""
-    if way == "serializable":
-        pytest.skip("Others have to wait until the statement has ended.")
-    users, swapped = type(alice)._base_manager, []
-    for user in (alice, bob):
-        notify(user, 1)
-    users.filter(pk=bob.pk).update(is_superuser=True)
-
-    def swap() -> None:
-        users.filter(pk=bob.pk).update(is_superuser=False)
-        users.filter(pk=alice.pk).update(is_superuser=True)
-
-    def swap_before(execute: Callable[..., Any], sql: str, *args: Any) -> Any:
-        if sql.startswith("UPDATE") and not swapped:
-            swapped.append(other.run(swap))
-        return execute(sql, *args)
-
-    chosen = ~Q(user__in=users.filter(is_superuser=True))  # MariaDB makes no join of it, whose rows would be locked
-    with OtherConnection() as other, connection.execute_wrapper(swap_before):
-        again(partial(objects.filter(chosen).update, read_at=timezone.now()), [])
-    assert swapped
-    assert_exact(alice, bob)
-    assert rows(alice) + rows(bob) == 1
