@@ -246,16 +246,20 @@ class Client:
 
     def _exchange_with_nodes(self, calls: Sequence[Call]) -> list[Answer]:
         """Send calls to the nodes of a cluster, and wait for the replies. Redis-py follows keys that move."""
+        replies = self._send_to_nodes(calls)
+        unknown = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        for i, reply in zip(unknown, self._send_to_nodes([calls[i].by_source for i in unknown]), strict=True):
+            replies[i] = reply
+        for reply in replies:
+            if isinstance(reply, FAILURES) and not isinstance(reply, ResponseError):
+                raise reply
+        return list(zip(calls, replies, strict=True))
+
+    def _send_to_nodes(self, calls: Sequence[Call]) -> list[Any]:
         pipeline = self.redis.pipeline()
         for call in calls:
             pipeline.execute_command(*call.command)
-        answers = list(zip(calls, pipeline.execute(raise_on_error=False), strict=True))
-        for i, (call, reply) in enumerate(answers):
-            if isinstance(reply, NoScriptError):
-                answers[i] = call, self.redis.execute_command(*call.by_source.command)
-            elif isinstance(reply, FAILURES) and not isinstance(reply, ResponseError):
-                raise reply
-        return answers
+        return pipeline.execute(raise_on_error=False)
 
 
 def trouble_call(reason: str = "") -> Call:

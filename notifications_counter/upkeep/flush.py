@@ -170,8 +170,8 @@ class Flusher:
                 to_count.append(key)  # a negative total lacks a delta that is committed and not sent
             else:
                 part.counts[key] = total
-            if each.delta is not None and (key not in part.counts or each.later is not None):
-                part.deltas[key] = each.delta  # without a later one, the total was cached after a doubt
+            if each.delta is not None and each.later is not None:  # otherwise, its total was cached after a doubt
+                part.deltas[key] = each.delta
         for some in chunked(to_count, PAGE):
             self._count(part, some)
             for key in self._doubt_active(some):

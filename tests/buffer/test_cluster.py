@@ -13,7 +13,7 @@ from notifications_counter.counters import unread
 from notifications_counter.models import Notification, RecountRequest
 from tests.support import CLUSTER, assert_exact, assert_reads, entries, stored
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once, pytest.mark.slow]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
 
 @pytest.fixture
@@ -59,6 +59,20 @@ def test_everything_is_exact(nodes, users):
     for node in nodes:
         with redis.Redis.from_url(node.url) as client:
             assert not [n for n in client.info("errorstats") if n in ("errorstat_CROSSSLOT", "errorstat_MOVED")]
+
+
+def test_a_node_refuses_a_call_and_is_lost(nodes, users):
+    """The first is no outage."""
+    unread.heal()
+    breaker = client_of("default").breaker
+    with redis.Redis.from_url(nodes[0].url) as client:
+        client.set(unread.buffer.keys.intents, "something else has written it")
+    notify(users)
+    assert_reads(*users)
+    assert breaker.outages == 0
+    nodes[0].stop()
+    assert_reads(*users)
+    assert breaker.outages == 1
 
 
 def test_a_process_that_starts_while_the_cluster_is_down(use, users):
