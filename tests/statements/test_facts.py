@@ -77,6 +77,7 @@ DECIDED: dict[str, Update] = {
     "beside NOT NULL": change(MINE, SECOND, Q(priority__isnull=False, agent__isnull=False), closed=True),
     "nobody's": change(SECOND, Q(agent=None), ~Q(due=None), agent=BEN),
     "owner": change(HERS, SECOND, agent=BEN),
+    "owner as an instance": change(HERS, SECOND, agent=Agent(pk=BEN)),
     "owner to nobody": change(HERS, SECOND, agent=None),
     "owner of rows that do not count": change(Q(closed=True), agent=BEN),
     "as they all were": change(SECOND, closed=False),
