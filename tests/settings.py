@@ -7,53 +7,29 @@ from typing import Any
 from zlib import crc32
 
 DATABASE = os.environ.get("TEST_DATABASE", "sqlite")
-DATABASE_PORT = os.environ.get("TEST_DATABASE_PORT", "")
 # Processes that a test starts are given the name of the test's own database.
 DATABASE_NAME = os.environ.get("TEST_DATABASE_NAME", "")
 
-DATABASES: dict[str, dict[str, Any]]
+default: dict[str, Any] = {
+    "HOST": "127.0.0.1",
+    "PORT": os.environ.get("TEST_DATABASE_PORT", ""),
+    "TEST": {"NAME": "tests"},
+}
 if DATABASE == "postgresql":
-    DATABASES = {
-        "default": {
-            "ENGINE": "django.db.backends.postgresql",
-            "HOST": "127.0.0.1",
-            "PORT": DATABASE_PORT,
-            "USER": "postgres",
-            "NAME": DATABASE_NAME or "postgres",
-            "TEST": {"NAME": "tests"},
-        }
-    }
+    default |= {"ENGINE": "django.db.backends.postgresql", "USER": "postgres", "NAME": DATABASE_NAME or "postgres"}
 elif DATABASE == "mariadb":
     import pymysql
 
     pymysql.install_as_MySQLdb()
-    DATABASES = {
-        "default": {
-            "ENGINE": "django.db.backends.mysql",
-            "HOST": "127.0.0.1",
-            "PORT": DATABASE_PORT,
-            "USER": "root",
-            "NAME": DATABASE_NAME or "mysql",
-            "OPTIONS": {"charset": "utf8mb4"},
-            "TEST": {"NAME": "tests"},
-        }
-    }
+    default |= {"ENGINE": "django.db.backends.mysql", "USER": "root", "NAME": DATABASE_NAME or "mysql"}
+    default["OPTIONS"] = {"charset": "utf8mb4"}
 else:
     # A file: threads and processes share it.
     of_checkout = crc32(str(Path(__file__).parent).encode())
     name = DATABASE_NAME or str(Path(tempfile.gettempdir()) / f"notifications-counter-tests-{of_checkout:08x}.sqlite3")
-    DATABASES = {
-        "default": {
-            "ENGINE": "django.db.backends.sqlite3",
-            "NAME": name,
-            "OPTIONS": {
-                "transaction_mode": "IMMEDIATE",
-                "timeout": 60,  # seconds
-                "init_command": "PRAGMA synchronous=OFF",
-            },
-            "TEST": {"NAME": name},
-        }
-    }
+    options = {"transaction_mode": "IMMEDIATE", "timeout": 60, "init_command": "PRAGMA synchronous=OFF"}  # seconds
+    default = {"ENGINE": "django.db.backends.sqlite3", "NAME": name, "OPTIONS": options, "TEST": {"NAME": name}}
+DATABASES = {"default": default}
 
 CACHES = {
     "default": {
