@@ -6,7 +6,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -116,6 +116,39 @@ def notify(user: Any, number: int = 3, read: int = 0) -> list[Notification]:
     return list(Notification.objects.filter(user=user).order_by("pk"))
 
 
+def create(user: Any, number: int = 1) -> None:
+    """New notifications of a user, each by a statement of its own."""
+    for _ in range(number):
+        Notification.objects.create(user=user, title="x")
+
+
+def give_to(user: Any, row: Notification) -> None:
+    """Give a row to somebody by an upsert, which does not say whose it was."""
+    unique = {} if connection.vendor == "mysql" else {"unique_fields": ["pk"]}
+    given = Notification(pk=row.pk, user_id=unread.key(user), title="x")
+    Notification.objects.bulk_create([given], update_conflicts=True, update_fields=["user"], **unique)
+
+
+def execute(*statements: Any) -> list[Any]:
+    """Run SQL, and return the rows of the last statement."""
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+        return list(cursor.fetchall()) if cursor.description else []
+
+
+class Undone(Exception):
+    pass
+
+
+@contextmanager
+def undone() -> Iterator[None]:
+    """A transaction, or the part of one after a savepoint, that is rolled back in the end."""
+    with suppress(Undone), transaction.atomic():
+        yield
+        raise Undone
+
+
 def make_keys(number: int) -> list[Any]:
     """The primary keys of so many new users, in their order."""
     model = get_user_model()
@@ -158,8 +191,7 @@ def assert_reads(*users: Any, counter: Counter = unread) -> None:
 
 def begin_now() -> None:
     """Run a statement before which whoever has changed in this transaction begins, because it might commit."""
-    with connection.cursor() as cursor:
-        cursor.execute("EXPLAIN SELECT 1")
+    execute("EXPLAIN SELECT 1")
 
 
 def assert_exact(*users: Any, counter: Counter = unread, in_doubt: int | None = 0) -> None:
@@ -236,9 +268,7 @@ def round_trips() -> Iterator[SimpleNamespace]:
 
 def session() -> int:
     """What the server calls this thread's connection. PostgreSQL or MariaDB."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()" if connection.vendor == "postgresql" else "SELECT CONNECTION_ID()")
-        return cursor.fetchone()[0]
+    return execute("SELECT pg_backend_pid()" if connection.vendor == "postgresql" else "SELECT CONNECTION_ID()")[0][0]
 
 
 @contextmanager

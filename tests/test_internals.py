@@ -11,13 +11,7 @@ from django.db import connections, transaction
 from django.db.models import QuerySet
 
 from notifications_counter import internals
-from notifications_counter.internals import (
-    DeleteQuery,
-    InsertQuery,
-    Query,
-    UpdateQuery,
-    WhereNode,
-)
+from notifications_counter.internals import DeleteQuery, InsertQuery, Query, UpdateQuery, WhereNode
 from notifications_counter.models import Notification
 from notifications_counter.signals import counts_changed
 from notifications_counter.writes.hook import METHODS

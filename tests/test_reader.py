@@ -27,6 +27,7 @@ from tests.support import (
     begin_now,
     buffer,
     entries,
+    execute,
     generation,
     make_keys,
     notify,
@@ -35,6 +36,7 @@ from tests.support import (
     rows,
     savepoint_create,
     sent,
+    undone,
 )
 from tests.tasks.models import Project
 
@@ -159,12 +161,10 @@ def test_keys_that_are_none():
 def repeatable_read() -> Iterator[None]:
     """A transaction that goes on seeing what it saw first."""
     if connection.vendor == "mysql":
-        with connection.cursor() as cursor:
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     with transaction.atomic():
         if connection.vendor == "postgresql":
-            with connection.cursor() as cursor:
-                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         yield
 
 
@@ -196,11 +196,9 @@ def test_what_a_transaction_has_changed_by_raw_sql_is_cached_for_nobody_else(ali
     notify(alice)
 
     def change() -> int:
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(f"DELETE FROM {Notification._meta.db_table}")
-            seen = unread.count(alice)
-            transaction.set_rollback(True)
-        return seen
+        with undone():
+            execute(f"DELETE FROM {Notification._meta.db_table}")
+            return unread.count(alice)
 
     with OtherConnection() as other:
         assert other.run(change) == 0

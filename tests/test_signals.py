@@ -3,12 +3,12 @@
 from contextlib import contextmanager
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 from notifications_counter.signals import counts_changed
-from tests.support import notify
+from tests.support import create, give_to, notify
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,13 +32,12 @@ def heard():
 def test_after_a_commit(alice, bob):
     with heard() as said:
         with transaction.atomic():
-            Notification.objects.create(user=alice, title="x")
-            Notification.objects.create(user=alice, title="y")
+            create(alice, 2)
             Notification.objects.create(user=bob, title="z").delete()
             assert said == []
         assert said.pop() == (unread, {alice.pk: 2})
         with transaction.atomic():
-            Notification.objects.create(user=alice, title="x")
+            create(alice)
             transaction.set_rollback(True)
         assert said == []
         Notification.objects.for_user(alice).mark_as_read()
@@ -48,11 +47,8 @@ def test_after_a_commit(alice, bob):
 def test_of_owners_that_the_statement_does_not_name(alice, bob):
     """As an upsert that gives rows to other owners."""
     one, *_ = notify(alice, 1)
-    unique = {} if connection.vendor == "mysql" else {"unique_fields": ["pk"]}
     with heard() as said:
-        Notification.objects.bulk_create(
-            [Notification(pk=one.pk, user=bob, title="x")], update_conflicts=True, update_fields=["user"], **unique
-        )
+        give_to(bob, one)
     assert said == [(unread, None)]
 
 
@@ -63,7 +59,7 @@ def test_a_receiver_that_raises_disturbs_nobody(alice):
     counts_changed.connect(fail)
     try:
         with heard() as said:
-            Notification.objects.create(user=alice, title="x")
+            create(alice)
         assert said == [(unread, {alice.pk: 1})]
     finally:
         counts_changed.disconnect(fail)

@@ -9,22 +9,18 @@ from django.db import connection
 
 from notifications_counter import tasks, timeseries
 from notifications_counter.counters import all_counters, unread
-from notifications_counter.models import Notification, UserNotificationsCount
+from notifications_counter.models import UserNotificationsCount
 from notifications_counter.places import OUTAGES
 from tests.docs.test_docs import page, python_blocks, section
-from tests.support import PATIENCE, OtherConnection, assert_exact, session, stored, unheard, wait_until
+from tests.support import PATIENCE, OtherConnection, assert_exact, create, session, stored, unheard, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def notify(user) -> None:
-    Notification.objects.create(user=user, title="x")
 
 
 # ---------------------------------------------------------------------------------------------------- the functions
 def test_each_returns_what_it_has_done(few_healed, alice):
     of_unread = {counter.name: int(counter is unread) for counter in all_counters()}
-    notify(alice)
+    create(alice)
     assert tasks.flush() == of_unread
     assert stored(alice) == 1
     unheard(UserNotificationsCount.objects.update, unread_count=7)
@@ -78,14 +74,14 @@ def worker(child_environment):
 @pytest.mark.slow
 def test_celery_beat_and_a_worker(few_healed, alice, tmp_path, worker):
     pytest.importorskip("celery")
-    notify(alice)
+    create(alice)
     worker(
         *("celery", "-A", "tests.contrib.celery_site", "worker", "--beat", "--concurrency", "1"),
         *("--schedule", str(tmp_path / "schedule"), "--without-mingle", "--without-gossip"),
         TEST_REDIS_URL=settings.CACHES["default"]["LOCATION"],
     )
     wait_until(lambda: stored(alice) == 1)
-    notify(alice)
+    create(alice)
     wait_until(lambda: stored(alice) == 2)
     assert_exact(alice)
 
@@ -99,7 +95,7 @@ def test_a_worker_of_django_tasks(few_healed, alice, child_environment, worker):
     code += "from django.core.management import call_command\n"
     code += "call_command('migrate', 'django_tasks_database', verbosity=0)\n"
     code += python_blocks(section(page("howto/in-production.md"), "Django's tasks"))[0]
-    notify(alice)
+    create(alice)
     subprocess.run([sys.executable, "-c", code], env={**child_environment, **environment}, check=True)
     assert stored(alice) == 0
     worker("django", "db_worker", "--interval", "0.1", **environment)

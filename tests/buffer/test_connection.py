@@ -17,7 +17,7 @@ from notifications_counter.buffer import client as client_module
 from notifications_counter.buffer import connection as connection_module
 from notifications_counter.buffer.client import client_of, read_all_owed
 from notifications_counter.counters import unread
-from notifications_counter.models import Notification, RecountRequest
+from notifications_counter.models import RecountRequest
 from tests.support import (
     OtherConnection,
     assert_exact,
@@ -25,6 +25,7 @@ from tests.support import (
     assert_reads,
     begin_now,
     buffer,
+    create,
     entries,
     fork,
     round_trips,
@@ -53,14 +54,10 @@ def other(server) -> Iterator[redis.Redis]:
         yield client
 
 
-def write(user: Any) -> None:
-    Notification.objects.create(user=user, title="x")
-
-
 @pytest.fixture
 def ready(server, alice) -> None:
     """The server knows the scripts, and the total is cached."""
-    write(alice)
+    create(alice)
     assert_reads(alice)
 
 
@@ -97,13 +94,13 @@ def test_a_write_after_a_restart_is_confirmed_at_once(ready, server, other, alic
     server.start()
     assert_reads(alice)  # and notices that the connection has ended
     unread.heal()
-    write(alice)
+    create(alice)
     wait_until(lambda: not other.hlen(unread.buffer.keys.intents))
 
 
 def test_a_slow_statement_waits(ready, alice):
     with round_trips() as trips, entries(HEAL_AFTER=0), transaction.atomic():
-        write(alice)
+        create(alice)
     assert trips.number == 2
     assert_exact(alice)
 
@@ -115,7 +112,7 @@ def test_the_first_write_of_a_process_to_a_new_server(use, ready, alice, server,
     other.script_flush()
     unread.flush()  # so that the server knows how to cut
     use(server.url)
-    write(alice)
+    create(alice)
     assert unread.flush().owners == 1
     assert_exact(alice)
 
@@ -123,7 +120,7 @@ def test_the_first_write_of_a_process_to_a_new_server(use, ready, alice, server,
 def test_a_server_that_has_forgotten_the_scripts(ready, alice, other):
     """Whoever uses the connection next sends the confirmation again."""
     other.script_flush()
-    write(alice)
+    create(alice)
     assert unread.count(alice) == 2
     assert not RecountRequest.objects.exists()
     assert_exact(alice)
@@ -136,9 +133,9 @@ def test_threads_give_back_what_they_hold(ready, make_user, other):
     def work(user: Any) -> None:
         before = rows(user)
         for number in range(1, 16):
-            write(user)
+            create(user)
             with transaction.atomic():
-                write(user)
+                create(user)
             assert unread.counts(users)[user.pk] == unread.count(user) == before + 2 * number
 
     together(*[partial(work, user) for user in users])
@@ -152,7 +149,7 @@ def test_at_most_half_of_the_pool_is_held(use, server, alice, caplog):
     unread.heal()
     with OtherConnection() as one, OtherConnection() as two, OtherConnection() as three:
         for number, each in enumerate([one, two, three, one, two, three], 1):
-            each.run(write, alice)
+            each.run(create, alice)
             assert each.run(unread.count, alice) == number
         others = [pool().get_connection() for _ in range(2)]
         with pytest.raises(redis.ConnectionError):
@@ -185,9 +182,9 @@ def test_pools_of_the_site(use, server, options, alice, caplog):
     with entries(RECORD_ACTIVITY=True), redis.Redis.from_url(server.url) as other:
         before = other.info("stats")["total_connections_received"]
         unread.heal()
-        write(alice)
+        create(alice)
         with transaction.atomic():
-            write(alice)
+            create(alice)
             assert_reads(alice)
         assert_exact(alice)
         # At most one that is held, and one for INFO.
@@ -202,14 +199,14 @@ def test_more_threads_than_connections(use, server, alice):
     Redis has missed is told before it is read again."""
     use(server.url, CONNECTION_POOL_KWARGS=LIMITED)
     unread.heal()
-    write(alice)
+    create(alice)
     assert_reads(alice)
     taken = pool().get_connection()
     assert unread.count(alice) == 1
     with pytest.raises(redis.ConnectionError) as exhausted:
         pool().get_connection()
     assert client_of("default").breaker.down_since is None or not isinstance(exhausted.value, client_module.EXHAUSTED)
-    write(alice)
+    create(alice)
     assert_reads(alice)
     assert RecountRequest.objects.count() == 1
     pool().release(taken)
@@ -221,12 +218,12 @@ def test_more_threads_than_connections(use, server, alice):
 def test_a_fork_between_a_write_and_a_read(ready, alice, bob, monkeypatch):
     """A child must not speak over the connections of its parent, nor read what the parent is owed."""
     monkeypatch.setattr(connection_module, "FRESH_SECONDS", 60)  # without a test, a lost reply is an outage
-    write(alice)
+    create(alice)
 
     def work() -> None:
         assert unread.count(alice) == 2
         for _ in range(20):
-            write(bob)
+            create(bob)
             assert unread.count(alice) == 2
 
     with fork(read_all_owed):  # as at its end
@@ -251,7 +248,7 @@ for _ in range(2):
 
 @pytest.mark.usefixtures("healed")
 def test_a_process_that_ends_right_after_a_write(child_environment, alice):
-    write(alice)
+    create(alice)
     assert_reads(alice)
     subprocess.run([sys.executable, "-c", PROGRAM, str(alice.pk)], env=child_environment, check=True)
     assert unread.count(alice) == 3
@@ -263,7 +260,7 @@ def test_a_process_that_ends_right_after_a_write(child_environment, alice):
 def test_a_connection_that_others_close(ready, alice):
     """As a cache does that closes its pool after each request. No reply is taken for that of another command."""
     for number in range(2, 6):
-        write(alice)
+        create(alice)
         pool().disconnect()
         assert unread.count(alice) == number
     assert client_of("default").breaker.outages == 0
@@ -274,7 +271,7 @@ def test_a_connection_that_others_close(ready, alice):
 def test_a_connection_that_redis_has_closed(ready, alice, other, fresh_seconds, monkeypatch, caplog):
     """It is noticed before it is used, unless that was a moment ago. Then rows are counted."""
     monkeypatch.setattr(connection_module, "FRESH_SECONDS", fresh_seconds)
-    write(alice)
+    create(alice)
     wait_until(lambda: buffer().status().intents == 0)
     other.client_kill_filter(_type="normal", skipme=True)
     assert_reads(alice)
@@ -287,13 +284,13 @@ def test_a_connection_that_redis_has_closed(ready, alice, other, fresh_seconds, 
 def test_a_confirmation_that_is_refused(ready, alice, bob, other, when, caplog, monkeypatch):
     """The owner is in flight until the next heal. Whoever reads the refusal logs it."""
     with transaction.atomic():
-        write(alice)
+        create(alice)
         begin_now()
         other.replicaof("127.0.0.1", 1)
     if when == "after a test of the connection":
         monkeypatch.setattr(connection_module, "FRESH_SECONDS", 0)
     elif when == "by the next write":
-        write(bob)
+        create(bob)
     assert_reads(alice, bob)
     assert "refused confirm" in caplog.text
     other.replicaof("NO", "ONE")

@@ -7,7 +7,6 @@ import socket
 from collections.abc import Callable, Iterator
 from functools import partial
 from threading import Thread, Timer
-from typing import Any
 
 import pytest
 import redis
@@ -18,7 +17,7 @@ from notifications_counter.buffer.calls import OWNERS_PER_CALL
 from notifications_counter.buffer.client import Client, read_all_owed
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
-from notifications_counter.models import Notification, RecountRequest
+from notifications_counter.models import RecountRequest
 from servers.relay import Relay
 from tests.support import (
     assert_exact,
@@ -26,6 +25,7 @@ from tests.support import (
     assert_reads,
     begin_now,
     buffer,
+    create,
     entries,
     generation,
     notify,
@@ -87,10 +87,6 @@ def work(client: Client) -> None:
     wait_until(works)
 
 
-def write(user: Any) -> None:
-    Notification.objects.create(user=user, title="x")
-
-
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return [(r.levelname, r.getMessage()) for r in caplog.records if "Redis (cache" in r.getMessage()]
 
@@ -104,11 +100,11 @@ def test_an_outage_is_told_once_and_its_end_once(use, server, alice, caplog):
     with entries(RETRY_AFTER=0):
         server.kill()
         for _ in range(3):
-            write(alice)
+            create(alice)
             assert_reads(alice)
         server.start()
         for _ in range(3):
-            write(alice)
+            create(alice)
             assert_reads(alice)
     (began, lost), (ended, back) = told(caplog)
     assert (began, "is unavailable" in lost, ended, "answers again" in back) == ("WARNING", True, "WARNING", True)
@@ -125,8 +121,8 @@ def test_after_an_outage_redis_is_told_what_it_has_missed(use, alice, bob, owner
     assert_reads(alice, bob)
     monkeypatch.setattr("notifications_counter.buffer.client.OWNERS_PER_CALL", owners_per_call)
     client.breaker.trip(redis.ConnectionError("a moment of weakness"))
-    write(alice)
-    write(bob)
+    create(alice)
+    create(bob)
     client.breaker.retry_at = 0.0  # as if the time had passed
     client.breaker.check()
     with pytest.raises(BufferUnavailable, match="not asked again"):
@@ -153,7 +149,7 @@ def test_a_doubt_while_another_thread_tries_again(use, line, alice, bob):
         thread = Thread(target=unread.count, args=[bob])
         thread.start()
         wait_until(lambda: client.breaker.retry_at > 0)
-        write(alice)
+        create(alice)
         thread.join()
     for _ in range(2):
         client.breaker.retry_at = 0.0
@@ -179,9 +175,9 @@ def test_the_site_waits_once(use, line, options, is_connected, alice, bob):
         assert unread.counts([alice, bob]) == {alice.pk: 3, bob.pk: 0}
         assert client.breaker.outages >= 1
         client.breaker.retry_at = 0.0
-        write(alice)
+        create(alice)
         with transaction.atomic():
-            write(bob)
+            create(bob)
         assert_reads(alice, bob)
     assert (rows(alice), rows(bob), RecountRequest.objects.count()) == (4, 1, 2)
     work(client)
@@ -196,7 +192,7 @@ def test_a_thread_that_ends_before_the_reply(use, line, alice):
     assert_reads(alice)
     read_all_owed()
     with line.slow(TIMEOUT):
-        thread = Thread(target=write, args=[alice])
+        thread = Thread(target=create, args=[alice])
         thread.start()
         thread.join()
         gc.collect()
@@ -230,15 +226,15 @@ def test_a_reply_that_breaks_off(use, line, alice, bob, monkeypatch, when):
     assert_reads(alice, bob)
     if when == "confirm":
         with transaction.atomic():
-            write(alice)
+            create(alice)
             begin_now()
             line.left = 3
     else:
         line.left = 3
         if when == "announce":
-            write(alice)
+            create(alice)
     assert_reads(alice, bob)
-    write(bob)
+    create(bob)
     assert_reads(alice, bob)
     # Nobody waits for a second timeout. The reply to a confirmation and the next one are lost together.
     assert line.broken <= (2 if when == "confirm" else 1)
@@ -257,12 +253,12 @@ def test_a_server_without_memory(use, server, alice, bob, caplog):
     notify(alice)
     notify(bob)
     assert_reads(alice, bob)
-    write(bob)
+    create(bob)
     with redis.Redis.from_url(server.url) as client:
         client.config_set("maxmemory-policy", "noeviction")
         client.config_set("maxmemory", 1)
         for _ in range(3):
-            write(alice)
+            create(alice)
             assert_reads(alice, bob)
         assert RecountRequest.objects.count() == 3
         unread.heal()  # draining goes on
@@ -294,15 +290,15 @@ def test_an_address_that_leads_to_a_new_master(use, line, server, alice, pool):
         master.replicaof("NO", "ONE")
         old.replicaof(servers.HOST, other.port)
         wait_until(lambda: old.info("replication")["master_link_status"] == "up")
-        write(alice)
+        create(alice)
         assert_reads(alice)
         line.server = other
-        write(alice)
+        create(alice)
         assert_reads(alice)
         assert RecountRequest.objects.count() == 2
         client.breaker.retry_at = 0.0
         assert_heals(alice)
-        write(alice)
+        create(alice)
         assert not RecountRequest.objects.exists()
         assert_reads(alice)
         assert unread.status().server.startswith(master.info("server")["run_id"])

@@ -12,15 +12,7 @@ from django.db import connection, connections, transaction
 
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
-from tests.support import (
-    PATIENCE,
-    OtherConnection,
-    assert_heals,
-    assert_reads,
-    make_keys,
-    rows,
-    stored,
-)
+from tests.support import PATIENCE, OtherConnection, assert_heals, assert_reads, give_to, make_keys, rows, stored
 
 from .moments import Countdown, Moments, of_a_flush, of_a_write
 
@@ -77,10 +69,7 @@ def create_for(users: list[Any]) -> None:
 
 def give_away(users: list[Any]) -> None:
     """Nothing says whose counts this changes."""
-    row = Notification.objects.filter(user=users[0])[0]
-    row.user_id = users[1]
-    unique = {} if connection.vendor == "mysql" else {"unique_fields": ["pk"]}
-    Notification.objects.bulk_create([row], update_conflicts=True, update_fields=["user"], **unique)
+    give_to(users[1], Notification.objects.filter(user=users[0])[0])
 
 
 @pytest.mark.parametrize("step", ["before announce", "after announce", "after COMMIT", "after confirm"])

@@ -11,8 +11,8 @@ from django.test.utils import override_settings
 
 import servers
 from notifications_counter.counters import all_counters, unread
-from notifications_counter.models import CounterState, Notification, UserNotificationsCount
-from tests.support import PATIENCE, stored, unheard, wait_until
+from notifications_counter.models import CounterState, UserNotificationsCount
+from tests.support import PATIENCE, create, stored, unheard, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -28,16 +28,12 @@ def of_unread(lines: list[str]) -> list[str]:
     return [line for line in lines if line.startswith(("unread:", "unread,"))]
 
 
-def notify(user, times: int = 1) -> None:
-    Notification.objects.bulk_create([Notification(user=user, title="x") for _ in range(times)])
-
-
 # --------------------------------------------------------------------------------------------------- flush_counters
 def test_flush_says_what_it_does(few_healed, make_user):
     users = [make_user() for _ in range(3)]
     assert run("flush_counters") == [f"{counter.name}: nothing to flush." for counter in all_counters()]
     for user in users:
-        notify(user, 2)
+        create(user, 2)
     with mock.patch("notifications_counter.counters.CHUNK", 2):
         lines = of_unread(run("flush_counters", verbosity=2))
     assert lines[:2] == ["unread: owners flushed: 2 of 3", "unread: owners flushed: 3 of 3"]
@@ -76,7 +72,7 @@ def test_a_signal_ends_the_flush_between_two_chunks(few_healed, make_user, signu
     before = signal.getsignal(signum)
     users = [make_user() for _ in range(5)]
     for user in users:
-        notify(user)
+        create(user)
     out = Interrupting("unread: owners flushed: 2 of 5", signum)
     with mock.patch("notifications_counter.counters.CHUNK", 2):
         call_command("flush_counters", *arguments, verbosity=2, stdout=out)
@@ -103,13 +99,13 @@ def test_loop_flushes_until_a_signal_and_outlives_redis(child_environment, tmp_p
             subprocess.Popen(command, env=child_environment, stdout=output, stderr=subprocess.STDOUT) as child,
         ):
             wait_until(lambda: len(CounterState.objects.exclude(mark="")) == len(all_counters()))
-            notify(user)
+            create(user)
             wait_until(lambda: stored(user) == 1)
             server.kill()
             wait_until(lambda: "(trying again every 0.05 s)" in log.read_text())
             server.start()
             wait_until(lambda: "flush_counters works again." in log.read_text())
-            notify(user)
+            create(user)
             wait_until(lambda: stored(user) == 2)
             child.terminate()
             assert child.wait(PATIENCE) == 0
@@ -124,7 +120,7 @@ def test_loop_flushes_until_a_signal_and_outlives_redis(child_environment, tmp_p
 def test_recount_prints_each_wrong_count(few_healed, make_user):
     wrong, other = make_user(), make_user()
     for user in (wrong, other):
-        notify(user, 2)
+        create(user, 2)
     unread.flush()
     unheard(UserNotificationsCount.objects.update, unread_count=7)
     of_wrong, of_other = (f"unread: owner {user.pk}: count 7, rows 2 (-5)." for user in (wrong, other))

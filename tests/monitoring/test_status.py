@@ -21,11 +21,11 @@ from django.utils import timezone
 import servers
 from notifications_counter import tasks
 from notifications_counter.counters import all_counters, unread
-from notifications_counter.models import Notification, RecountRequest
+from notifications_counter.models import RecountRequest
 from notifications_counter.monitoring.status import read_counter
 from notifications_counter.upkeep.generations import state_row
 from notifications_counter.upkeep.history import history
-from tests.support import announce, notify
+from tests.support import announce, create, notify
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
@@ -117,7 +117,7 @@ def test_check_says_once_what_all_counters_wait_for():
     ids=["command", "task"],
 )
 def test_check_tells_of_the_last_failure_of_a_counter(few_healed, health, alice, flush, error):
-    Notification.objects.create(user=alice, title="x")
+    create(alice)
     with (
         mock.patch("notifications_counter.upkeep.flush.Flusher._store", side_effect=error),
         pytest.raises((CommandError, type(error))),
@@ -212,7 +212,7 @@ def scrape():
 
 def test_metrics_show_the_state_of_each_counter(few_healed, alice, scrape):
     notify(alice, 2)
-    Notification.objects.create(user=alice, title="x")
+    create(alice)
     redis("HSET", "state", "cut_at", ago(200))
     in_flight_since(90)
     requested_since(50)
@@ -246,7 +246,7 @@ def test_the_log_tells_of_a_recovery_a_flush_and_a_recount(alice, caplog):
     unread.heal()
     began, complete = logged(caplog, "recovery"), logged(caplog, "walked")
     assert (began["levelname"], began["counter"], complete["counter"]) == ("INFO", "unread", "unread")
-    Notification.objects.create(user=alice, title="x")
+    create(alice)
     unread.flush()
     flushed = logged(caplog, "flush")
     assert (flushed["owners"], flushed["wrong"], flushed["aside"]) == (1, 0, 0)

@@ -6,7 +6,7 @@ import itertools
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from uuid import UUID
 
@@ -18,7 +18,7 @@ from django.db.models.functions import Coalesce, Mod
 from tests.statements.counters import COUNTERS
 from tests.statements.models import Agent, Queue, Ticket, UncountedTicket
 from tests.statements.support import assert_counted, assert_stored, heal, named
-from tests.support import entries
+from tests.support import entries, execute, undone
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -44,17 +44,6 @@ TRIGGERS: dict[str, dict[tuple[str, str, str], str]] = {
 }
 
 
-class Undone(Exception):
-    pass
-
-
-@contextmanager
-def undone() -> Iterator[None]:
-    with suppress(Undone), transaction.atomic():
-        yield
-        raise Undone
-
-
 @contextmanager
 def undone_inside() -> Iterator[None]:
     with transaction.atomic(), undone():
@@ -71,17 +60,11 @@ def agents(_own_keys: None, transactional_db: None) -> list[Agent]:
     return [Agent.objects.create(name=name) for name in NAMES]
 
 
-def sql(*statements: str) -> None:
-    with connection.cursor() as cursor:
-        for statement in statements:
-            cursor.execute(statement)
-
-
 @contextmanager
 def triggers(actions: dict[tuple[str, str, str], str]) -> Iterator[None]:
     """Triggers of both tables, and a table in which they note that they have fired, and for which rows."""
     key = {"postgresql": "SERIAL", "mysql": "INTEGER AUTO_INCREMENT", "sqlite": "INTEGER"}[connection.vendor]
-    sql(f"CREATE TABLE twin_notes (id {key} PRIMARY KEY, event VARCHAR(20), ticket INTEGER)")
+    execute(f"CREATE TABLE twin_notes (id {key} PRIMARY KEY, event VARCHAR(20), ticket INTEGER)")
     undo = ["DROP TABLE twin_notes"]
     for model, moment, event in itertools.product(TWINS, ("BEFORE", "AFTER"), ("INSERT", "UPDATE", "DELETE")):
         table, row = model._meta.db_table, "OLD" if event == "DELETE" else "NEW"
@@ -90,18 +73,18 @@ def triggers(actions: dict[tuple[str, str, str], str]) -> Iterator[None]:
         body += actions.get((connection.vendor, moment, event), "").replace("%s", table)
         trigger = f"CREATE TRIGGER {name} {moment} {event} ON {table} FOR EACH ROW"
         if connection.vendor == "postgresql":
-            sql(f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ {body} RETURN {row}; END $$")
-            sql(f"{trigger} EXECUTE FUNCTION {name}()")
+            execute(f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ {body} RETURN {row}; END $$")
+            execute(f"{trigger} EXECUTE FUNCTION {name}()")
             undo.append(f"DROP FUNCTION {name} CASCADE")
         else:
-            sql(f"{trigger} {body} END")
+            execute(f"{trigger} {body} END")
             undo.append(f"DROP TRIGGER {name}")
     if connection.vendor == "postgresql":  # which otherwise may know more of one twin than of the other
-        sql(*(f"ALTER TABLE {model._meta.db_table} SET (autovacuum_enabled = false)" for model in TWINS))
+        execute(*(f"ALTER TABLE {model._meta.db_table} SET (autovacuum_enabled = false)" for model in TWINS))
     try:
         yield
     finally:
-        sql(*reversed(undo))
+        execute(*reversed(undo))
 
 
 def rows_of(agents: list[Agent], rng: random.Random, keys: Iterable[int]) -> list[dict[str, Any]]:
@@ -124,14 +107,14 @@ def rows_of(agents: list[Agent], rng: random.Random, keys: Iterable[int]) -> lis
 def fill(model: Any, agents: list[Agent], rng: random.Random) -> None:
     """The table is as if it were new, because the order in which rows are stored matters to PostgreSQL."""
     table = model._meta.db_table
-    sql("INSERT INTO twin_notes (event) VALUES ('filling')")
+    execute("INSERT INTO twin_notes (event) VALUES ('filling')")
     model.objects.all()._raw_delete("default")
     if connection.vendor == "postgresql":
-        sql(f"TRUNCATE {table} CASCADE")
+        execute(f"TRUNCATE {table} CASCADE")
     model.objects.bulk_create(model(**row) for row in rows_of(agents, rng, rng.sample(range(1, NUMBER + 1), NUMBER)))
     if connection.vendor == "postgresql":  # or autovacuum may do so for one table only: plans decide the order
-        sql(f"ANALYZE {table}")
-    sql("DELETE FROM twin_notes")
+        execute(f"ANALYZE {table}")
+    execute("DELETE FROM twin_notes")
 
 
 def contents(model: Any) -> list[tuple[Any, ...]]:
@@ -216,9 +199,7 @@ def outcome(model: Any, agents: list[Agent], rng: random.Random, is_counted: boo
         result = type(error).__name__
     if is_counted:
         assert_counted(owners, doubt=True)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT event, ticket FROM twin_notes ORDER BY id")
-        fired = list(cursor.fetchall())
+    fired = execute("SELECT event, ticket FROM twin_notes ORDER BY id")
     return result, contents(model), sorted(fired) if connection.vendor == "mysql" else fired
 
 

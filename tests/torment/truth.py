@@ -11,6 +11,7 @@ from django.db.models import Q
 
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
+from tests.support import execute
 
 from .history import Numbers
 
@@ -36,27 +37,19 @@ NOTE = (
 DELTAS = {"INSERT": {"NEW": 1}, "UPDATE": {"OLD": -1, "NEW": 1}, "DELETE": {"OLD": -1}}
 
 
-def run(*statements: str) -> list[Any]:
-    """Run statements, and return the rows of the last one."""
-    with connection.cursor() as cursor:
-        for statement in statements:
-            cursor.execute(statement)
-        return list(cursor.fetchall()) if cursor.description else []
-
-
 def clients() -> set[int]:
     """The other connections that the database has."""
-    return {client for (client,) in run(CLIENTS[connection.vendor])}
+    return {client for (client,) in execute(CLIENTS[connection.vendor])}
 
 
 @contextmanager
 def noted() -> Iterator[None]:
     """Note every change from here on."""
-    run(TABLE, *_triggers())
+    execute(TABLE, *_triggers())
     try:
         yield
     finally:
-        run(*_forget())
+        execute(*_forget())
 
 
 def this_is(call: str) -> None:
@@ -74,12 +67,12 @@ def take() -> dict[str, Numbers]:
     """What calls have changed since the last time."""
     changes: dict[str, Numbers] = defaultdict(dict)
     delta = "delta_of_sum" if unread.sum else "delta"
-    for call, owner, is_narrow, number in run(
+    for call, owner, is_narrow, number in execute(
         f"SELECT truth_call, owner, is_narrow, SUM({delta}) FROM torment_truth GROUP BY 1, 2, 3"
     ):
         for name in [owner_name(owner, condition) for condition in (WIDE, NARROW)[: 1 + bool(is_narrow)]]:
             changes[call][name] = changes[call].get(name, 0) + int(number)
-    run("DELETE FROM torment_truth")
+    execute("DELETE FROM torment_truth")
     return changes
 
 

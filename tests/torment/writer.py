@@ -8,10 +8,7 @@ from django.db import transaction
 
 from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification
-
-
-class Undone(Exception):
-    pass
+from tests.support import undone
 
 
 class Writer:
@@ -69,22 +66,15 @@ class Writer:
         """Several changes in one transaction, of which some are rolled back."""
         with transaction.atomic():
             self.save()
-            try:
-                with transaction.atomic():
-                    self.move()
-                    self.create()
-                    raise Undone
-            except Undone:
+            with undone():
+                self.move()
                 self.create()
+            self.create()
 
     def roll_back(self) -> None:
-        try:
-            with transaction.atomic():
-                self.bulk_create()
-                self.mark_all_as_read()
-                raise Undone
-        except Undone:
-            pass
+        with undone():
+            self.bulk_create()
+            self.mark_all_as_read()
 
     ACTIONS = (
         create, create, bulk_create, mark_as_read, mark_all_as_read, mark_as_unread, delete, move,

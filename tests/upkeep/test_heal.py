@@ -2,14 +2,13 @@
 confirms."""
 
 from contextlib import suppress
-from typing import Any
 
 import pytest
 from django.db import transaction
 
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
-from notifications_counter.models import Notification, RecountRequest
+from notifications_counter.models import RecountRequest
 from notifications_counter.writes.doubts import request_recounts
 from tests.support import (
     announce,
@@ -17,6 +16,7 @@ from tests.support import (
     assert_reads,
     begin_now,
     buffer,
+    create,
     doubted,
     entries,
     generation,
@@ -27,10 +27,6 @@ from tests.support import (
 )
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def create(user: Any) -> None:
-    Notification.objects.create(user=user, title="x")
 
 
 # ------------------------------------------------------------------------------------------------------ lost or foreign

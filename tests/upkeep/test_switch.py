@@ -19,6 +19,7 @@ from notifications_counter.upkeep.findings import Result
 from tests.support import (
     assert_exact,
     assert_reads,
+    create,
     entries,
     fork,
     notify,
@@ -49,10 +50,6 @@ def is_off() -> bool:
 
 def is_ready() -> bool:
     return unread.status().is_ready
-
-
-def create(user: Any) -> None:
-    Notification.objects.create(user=user, title="x")
 
 
 def let_pass(seconds: float) -> None:

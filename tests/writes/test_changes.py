@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Subquery
 from django.db.models.signals import post_delete
 from django.utils import timezone
 
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
-from tests.support import assert_exact, assert_heals, assert_reads, buffer, notify
+from tests.support import assert_exact, assert_heals, assert_reads, buffer, give_to, notify
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
@@ -50,10 +50,8 @@ def test_bulk_creation_for_an_owner_whom_nobody_can_find(alice, bob):
 def test_bulk_creation_that_gives_conflicts_to_another_owner(committed, alice, bob):
     """Nobody says whose the row was, so everyone is in doubt, but only once it is committed."""
     first, *_ = notify(alice)
-    unique = {} if connection.vendor == "mysql" else {"unique_fields": ["pk"]}
     with transaction.atomic():
-        row = Notification(pk=first.pk, user=bob, title="again")
-        objects.bulk_create([row], update_conflicts=True, update_fields=["user"], **unique)
+        give_to(bob, first)
         assert_reads(alice, bob)
         assert buffer().status().ready
         transaction.set_rollback(not committed)

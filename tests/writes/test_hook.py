@@ -9,14 +9,10 @@ from django.core.checks import run_checks
 from notifications_counter.checks import TAG
 from notifications_counter.counters import unread
 from notifications_counter.internals import SQLInsertCompiler
-from notifications_counter.models import Notification
 from notifications_counter.writes.hook import install
+from tests.support import create
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
-
-
-def create(user: Any) -> None:
-    Notification.objects.bulk_create([Notification(user=user, title="x")])
 
 
 def messages() -> list[str]:

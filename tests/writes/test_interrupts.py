@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 import notifications_counter
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
-from tests.support import PATIENCE, assert_heals, entries, rows
+from tests.support import PATIENCE, assert_heals, create, entries, rows
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once, pytest.mark.slow]
 
@@ -64,10 +64,6 @@ def strike(line: int, error: BaseException) -> Iterator[list[str]]:
     finally:
         sys.settrace(before)
         gc.enable()
-
-
-def create(user: Any) -> None:
-    objects.create(user=user, title="x")
 
 
 def transact(user: Any) -> None:

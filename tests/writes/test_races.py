@@ -12,14 +12,7 @@ from django.db import IntegrityError, OperationalError, connection
 
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
-from tests.support import (
-    PATIENCE,
-    assert_exact,
-    entries,
-    notify,
-    session,
-    together,
-)
+from tests.support import PATIENCE, assert_exact, entries, notify, session, together
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

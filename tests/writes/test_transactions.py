@@ -23,10 +23,14 @@ from tests.support import (
     assert_heals,
     assert_reads,
     begin_now,
+    create,
+    execute,
+    give_to,
     make_keys,
     notify,
     rows,
     sent,
+    undone,
 )
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
@@ -34,29 +38,15 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 objects = Notification.objects
 
 
-class Undone(Exception):
-    pass
-
-
-def add(user: Any, number: int = 1) -> None:
-    for _ in range(number):
-        objects.create(user=user, title="x")
-
-
 # --------------------------------------------------------------------------------------------------- transactions
 def test_whoever_has_changed_begins_before_a_statement_that_may_commit(alice):
     with transaction.atomic():
-        add(alice)
+        create(alice)
         assert unread.status().redis.intents == 0
         begin_now()
         assert unread.status().redis.intents == 1
-        add(alice)
+        create(alice)
     assert_exact(alice)
-
-
-def execute(sql: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(sql)
 
 
 FAILING = {
@@ -70,7 +60,7 @@ def test_a_failed_statement_that_nobody_minds(alice, fail):
     """PostgreSQL then rolls back at the commit, and says nothing; the others keep what went before."""
     one, *_ = notify(alice)
     with transaction.atomic():
-        add(alice)
+        create(alice)
         with suppress(DatabaseError):
             fail(one)
         transaction.set_rollback(False)  # which save() asks for
@@ -91,14 +81,13 @@ def test_savepoint_rolled_back(alice, bob):
     notify(alice)
     assert_reads(alice, bob)
     with transaction.atomic():
-        add(alice)
-        with suppress(Undone), transaction.atomic():
-            add(alice, 2)
-            add(bob)
+        create(alice)
+        with undone():
+            create(alice, 2)
+            create(bob)
             objects.for_user(alice).mark_as_read()
-            raise Undone
         assert (unread.count(alice), unread.count(bob)) == (4, 0)
-        add(bob)
+        create(bob)
     assert (unread.count(alice), unread.count(bob)) == (4, 1)
     assert_exact(alice, bob, in_doubt=None)
 
@@ -117,12 +106,12 @@ def test_savepoints_in_sql(alice, how):
         pytest.skip("Only psycopg takes such SQL.")
     assert_reads(alice)
     with transaction.atomic(), connection.cursor() as cursor:
-        add(alice)
+        create(alice)
         cursor.execute("SAVEPOINT name")
-        add(alice)
+        create(alice)
         cursor.execute(BACK[how])
         assert unread.count(alice) == 1
-        add(alice)
+        create(alice)
     assert unread.count(alice) == 2
     assert_exact(alice, in_doubt=None)
 
@@ -134,15 +123,15 @@ def test_save_inside_on_commit(alice, bob):
 
     def save_more(user: Any) -> None:
         seen.append(unread.count(alice))
-        add(user)
+        create(user)
         with transaction.atomic():
-            add(user)
-            transaction.on_commit(lambda: add(user))
+            create(user)
+            transaction.on_commit(lambda: create(user))
         seen.append(unread.count(alice))
 
     with transaction.atomic():
         transaction.on_commit(lambda: save_more(alice))
-        add(alice)
+        create(alice)
         transaction.on_commit(lambda: save_more(bob))
     assert seen == [1, 4, 4, 4]
     assert (unread.count(alice), unread.count(bob)) == (4, 3)
@@ -151,29 +140,20 @@ def test_save_inside_on_commit(alice, bob):
 
 def test_hook_of_somebody_else_that_raises_before_ours(alice):
     """Django forgets the hooks after it, so ours goes first."""
-
-    def fail() -> None:
-        raise Undone
-
     notify(alice)
     unread.count(alice)
-    with suppress(Undone), transaction.atomic():
-        transaction.on_commit(fail)
-        add(alice)
+    with suppress(ZeroDivisionError), transaction.atomic():
+        transaction.on_commit(lambda: 1 / 0)
+        create(alice)
     assert unread.count(alice) == rows(alice) == 4
     assert_exact(alice)
 
 
 # -------------------------------------------------------------------------------------------- transactions by hand
 CHANGES = {
-    "create": lambda alice, bob: add(alice),
+    "create": lambda alice, bob: create(alice),
     "save": lambda alice, bob: Notification(pk=objects.first().pk, user=bob, created_at=timezone.now()).save(),
-    "upsert": lambda alice, bob: objects.bulk_create(
-        [Notification(pk=objects.first().pk, user=bob, title="x")],
-        update_conflicts=True,
-        update_fields=["user"],
-        unique_fields=None if connection.vendor == "mysql" else ["pk"],
-    ),
+    "upsert": lambda alice, bob: give_to(bob, objects.first()),
     "update": lambda alice, bob: objects.filter(user__username="alice", title="0").update(read_at=Now()),
 }
 
@@ -229,7 +209,7 @@ def test_a_process_that_is_killed_after_a_commit_by_sql(alice, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(ledger, "doubt", lambda owners: None)
         with by_hand("SQL", "COMMIT"):
-            add(alice)
+            create(alice)
     assert_heals(alice)
 
 
@@ -237,7 +217,7 @@ def test_a_process_that_is_killed_after_a_commit_by_sql(alice, monkeypatch):
 def test_a_read_begins_nothing(alice, bob):
     """What is rolled back later would else be open until it is overdue."""
     with transaction.atomic():
-        Notification.objects.create(user=alice, title="x")
+        create(alice)
         assert unread.count(bob) == 0  # not cached: PostgreSQL is asked for the isolation level
         assert unread.status().redis.intents == 0
         transaction.set_rollback(True)
@@ -262,7 +242,7 @@ def test_counts_cost_the_same_however_many_owners_a_transaction_has_changed(alic
     others = [user for user in make_keys(2000) if user not in (alice.pk, bob.pk)]
     assert unread.counts([bob]) == {bob.pk: 2}  # Redis has it from here on
     with transaction.atomic():
-        add(alice)
+        create(alice)
         of_one = cost()
         objects.bulk_create(Notification(user_id=user, title="x") for user in others)
         assert cost() < of_one + 2000 * 8
@@ -275,7 +255,7 @@ def test_counts_cost_the_same_however_many_owners_a_transaction_has_changed(alic
 def test_a_copy_that_connects_in_the_middle_of_a_transaction(alice):
     """As libraries make for locks and probes."""
     with transaction.atomic():
-        add(alice, 2)
+        create(alice, 2)
         other = connections.create_connection("default")
         with other.cursor() as cursor:
             cursor.execute("SELECT 1")
@@ -291,14 +271,15 @@ def test_a_copy_that_connects_in_the_middle_of_a_transaction(alice):
 def test_a_transaction_that_is_not_committed_leaves_nothing_open(alice, how, early):
     if how == "refused" and connection.vendor == "mysql":
         pytest.skip("Its foreign keys are never deferred.")
-    with suppress(IntegrityError, Undone), transaction.atomic():
-        add(alice)
+    block = transaction.atomic if how == "refused" else undone
+    with suppress(IntegrityError), block():
+        create(alice)
         if early:
             begin_now()
-        if how == "rolled back":
-            raise Undone
-        objects.bulk_create([Notification(user_id=alice.pk, title="y")])
-        execute(f"UPDATE notifications_counter_notification SET user_id = {NOBODY[type(alice.pk)]} WHERE title = 'y'")
+        if how == "refused":
+            create(alice)
+            nobody = NOBODY[type(alice.pk)]
+            execute(f"UPDATE notifications_counter_notification SET user_id = {nobody}")
     assert rows(alice) == unread.count(alice) == 0
     assert_exact(alice, in_doubt=None if early or how == "refused" else 0)
 
