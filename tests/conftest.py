@@ -13,6 +13,7 @@ from django.apps import apps
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import connection
+from django.test import Client as HttpClient
 from django.test import TransactionTestCase
 from django_redis import get_redis_connection
 
@@ -179,6 +180,13 @@ def server() -> Iterator[servers.Server]:
 
 
 @pytest.fixture
+def other(server: servers.Server) -> Iterator[redis.Redis]:
+    """A client of that server."""
+    with redis.Redis.from_url(server.url, decode_responses=True) as client:
+        yield client
+
+
+@pytest.fixture
 def redis_client() -> redis.Redis:
     return get_redis_connection("default")
 
@@ -198,6 +206,14 @@ def alice(make_user: Callable[..., Any]) -> Any:
 @pytest.fixture
 def bob(make_user: Callable[..., Any]) -> Any:
     return make_user(username="bob")
+
+
+@pytest.fixture
+def client(alice: Any) -> HttpClient:
+    """The browser of Alice."""
+    client = HttpClient()
+    client.force_login(alice)
+    return client
 
 
 @pytest.fixture

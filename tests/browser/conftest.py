@@ -65,14 +65,12 @@ def new_context(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
 
 
 @pytest.fixture
-def as_alice(settings: Any, monkeypatch: pytest.MonkeyPatch, alice: Any) -> Iterator[dict[str, Any]]:
+def as_alice(settings: Any, monkeypatch: pytest.MonkeyPatch, client: Client) -> Iterator[dict[str, Any]]:
     """Options of a browser context in which Alice is logged in, on a server in this process."""
     monkeypatch.setattr(live_module, "IDLE", 0.05)
     monkeypatch.setattr(stream_module, "RETRY", (1, 1))
     settings.ALLOWED_HOSTS = [HOST]
     settings.ROOT_URLCONF = "tests.browser.urls"
-    client = Client()
-    client.force_login(alice)
     name = settings.SESSION_COOKIE_NAME
     with serving(ASGIStaticFilesHandler(get_asgi_application())) as port:
         cookie = {"name": name, "value": client.cookies[name].value, "domain": HOST, "path": "/"}

@@ -172,11 +172,7 @@ def test_a_bell(open_inbox, alice):
     rows = notify(alice, 12)
     all_but_the_toast = HASTE.replace("ms / 100", "ms === 12_000 ? ms : ms / 100")
     page = open_inbox(all_but_the_toast, APP_BADGE, path=f"/notifications/{rows[0].pk}/")
-    bell, panel, toast = (
-        page.locator(".nc-bell button"),
-        page.locator(".nc-bell-panel"),
-        page.locator("[data-unread-toast]"),
-    )
+    bell, panel, toast = map(page.locator, (".nc-bell button", ".nc-bell-panel", "[data-unread-toast]"))
 
     def shows(number: int) -> None:
         expect(bell).to_have_accessible_name(f"{number} unread notifications")

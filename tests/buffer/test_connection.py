@@ -48,13 +48,6 @@ def server(use, server) -> Iterator[servers.Server]:
 
 
 @pytest.fixture
-def other(server) -> Iterator[redis.Redis]:
-    """Another client of the server."""
-    with redis.Redis.from_url(server.url, decode_responses=True) as client:
-        yield client
-
-
-@pytest.fixture
 def ready(server, alice) -> None:
     """The server knows the scripts, and the total is cached."""
     create(alice)
@@ -176,10 +169,10 @@ LIMITED = {"max_connections": 1}
     ],
     ids=str,
 )
-def test_pools_of_the_site(use, server, options, alice, caplog):
+def test_pools_of_the_site(use, server, other, options, alice, caplog):
     """Nothing holds one connection while it waits for another, not even with the time-sliced counters."""
     use(server.url, **options)
-    with entries(RECORD_ACTIVITY=True), redis.Redis.from_url(server.url) as other:
+    with entries(RECORD_ACTIVITY=True):
         before = other.info("stats")["total_connections_received"]
         unread.heal()
         create(alice)

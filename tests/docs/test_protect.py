@@ -1,7 +1,6 @@
 """The user of Redis that the docs recommend can do all that the app does, and needs all that it may."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +29,15 @@ OF_CONNECTIONS = {"hello", "auth", "client|setinfo", "client|setname", "client",
 
 
 @pytest.fixture
-def admin(settings) -> Iterator[redis.Redis]:
+def admin(use, server, other) -> redis.Redis:
     """The cache is on a server on which the app is that user; this is who made it."""
-    before = settings.CACHES
-    with servers.redis() as server, redis.Redis.from_url(server.url, decode_responses=True) as admin:
-        line = LINE.replace("{nc:", f"{{{options.KEY_PREFIX}:").replace("change-me", "secret")
-        if "hexpireat" in admin.command():
-            line += " +hexpireat"
-        admin.execute_command("ACL SETUSER", *line.split())
-        url = f"redis://counters:secret@{servers.HOST}:{server.port}/1"
-        settings.CACHES = {"default": {**before["default"], "LOCATION": url}}
-        admin.config_resetstat()
-        yield admin
-    settings.CACHES = before
+    line = LINE.replace("{nc:", f"{{{options.KEY_PREFIX}:").replace("change-me", "secret")
+    if "hexpireat" in other.command():
+        line += " +hexpireat"
+    other.execute_command("ACL SETUSER", *line.split())
+    use(f"redis://counters:secret@{servers.HOST}:{server.port}/1")
+    other.config_resetstat()
+    return other
 
 
 def test_everything_works_with_the_permissions_of_the_docs(admin, make_user):

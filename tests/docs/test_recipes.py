@@ -71,11 +71,9 @@ def test_a_column_in_the_admin(users, admin_client, module):
 
 
 # ----------------------------------------------------------------------------------------------------------- inbox
-def test_an_inbox_of_some_notifications_leaves_the_others_alone(alice, module):
+def test_an_inbox_of_some_notifications_leaves_the_others_alone(client, alice, module):
     """Whichever URL is asked."""
     site = module("urls_of_sales", *python_blocks(section(page("howto/inbox.md"), "Only some notifications")))
-    client = Client()
-    client.force_login(alice)
     for read_at in (None, timezone.now()):
         Notification.objects.create(user=alice, title="secret", kind="private", read_at=read_at)
     others = list(Notification.objects.order_by("pk").values())
@@ -93,7 +91,7 @@ def test_an_inbox_of_some_notifications_leaves_the_others_alone(alice, module):
 
 # ------------------------------------------------------------------------------------------------- REST frameworks
 @pytest.mark.parametrize(("name", "package"), [("Django REST framework", "rest_framework"), ("django-ninja", "ninja")])
-def test_the_inbox_by_a_framework(alice, bob, module, settings, name, package):
+def test_the_inbox_by_a_framework(client, alice, bob, module, settings, name, package):
     """It lists, counts, marks and deletes the user's own notifications, and no others."""
     pytest.importorskip(package)
     blocks = python_blocks(section(page("howto/rest-frameworks.md"), name))
@@ -105,8 +103,6 @@ def test_the_inbox_by_a_framework(alice, bob, module, settings, name, package):
         page = response.json()
         return page["results"] if "results" in page else page["rows"]
 
-    client = Client()
-    client.force_login(alice)
     theirs = notify(bob, 2)
     mine = notify(alice, 25)
     listed = rows(client.get("/api/notifications/"))

@@ -120,14 +120,13 @@ def test_the_description_is_valid_and_names_every_address_and_method() -> None:
 @pytest.mark.once
 @pytest.mark.usefixtures("with_kinds")
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_every_answer_that_the_description_names_is_given(name, alice, settings) -> None:
+def test_every_answer_that_the_description_names_is_given(name, client, alice, settings) -> None:
     """Also where every page needs a login, and without the middleware that looks at tokens."""
     settings.MIDDLEWARE = [middleware for middleware in settings.MIDDLEWARE if "Csrf" not in middleware]
     settings.MIDDLEWARE += ["django.contrib.auth.middleware.LoginRequiredMiddleware"]
     method, path = name.split()
     row, operation = notify(alice, 1)[0], OPERATIONS[name]
-    client = Client(enforce_csrf_checks=True)
-    client.force_login(alice)
+    client.handler.enforce_csrf_checks = True
     client.get(reverse("notifications:api-inbox"))
     token = {"X-CSRFToken": client.cookies["csrftoken"].value}
 

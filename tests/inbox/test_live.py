@@ -214,11 +214,9 @@ def assert_nobody_else_gets(headers: Any) -> None:
     assert headers["Vary"] == "Cookie"
 
 
-def test_streams_need_asgi(alice, caplog):
+def test_streams_need_asgi(client, caplog):
     """A script that gets no stream polls; a worker of WSGI would be held for as long as the page is open. A browser
     would show a status from 400 on as an error."""
-    client = Client()
-    client.force_login(alice)
     response = client.get(reverse("notifications:stream"))
     assert response.status_code == 204
     assert_nobody_else_gets(response.headers)

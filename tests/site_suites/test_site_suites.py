@@ -26,13 +26,11 @@ PYTEST = ["pytest", "--noconftest", "-q", "-n", "2", "--ds", "tests.site_suites.
 
 
 @pytest.fixture
-def own_redis(settings) -> Iterator[redis.Redis]:
+def own_redis(use, server) -> Iterator[redis.Redis]:
     """A server that nobody else uses: what is not the site's is that of its tests."""
-    before = settings.CACHES
-    with servers.redis() as server, redis.Redis.from_url(server.url) as client:
-        settings.CACHES = {"default": {**before["default"], "LOCATION": server.url}}
+    use(server.url)
+    with redis.Redis.from_url(server.url) as client:
         yield client
-        settings.CACHES = before
 
 
 def run(runner: list[str], url: str, environment: dict[str, str], tmp_path: Path) -> None:
@@ -68,7 +66,7 @@ def contents(client: redis.Redis) -> dict[bytes, bytes]:
 @pytest.mark.parametrize(
     "runner", [DJANGO, pytest.param(PYTEST, marks=pytest.mark.once)], ids=["manage.py test", "pytest"]
 )
-def test_beside_a_redis_in_use(own_redis, alice, bob, child_environment, tmp_path, runner):
+def test_beside_a_redis_in_use(own_redis, server, alice, bob, child_environment, tmp_path, runner):
     unread.heal()
     notify(alice, 3)
     Notification.objects.create(user=bob, title="waits")
@@ -76,9 +74,7 @@ def test_beside_a_redis_in_use(own_redis, alice, bob, child_environment, tmp_pat
     events.record_event({"type": "login"})
     timeseries.TimeSeries(precisions=[86400]).update_counter("hits")
     before = contents(own_redis)
-    address = own_redis.connection_pool.connection_kwargs
-    url = f"redis://{address['host']}:{address['port']}/{address['db']}"
-    run(runner, url, {**child_environment, "SUITE_HAS_REDIS": "1"}, tmp_path)
+    run(runner, server.url, {**child_environment, "SUITE_HAS_REDIS": "1"}, tmp_path)
     after = contents(own_redis)
     assert {key: after.get(key) for key in before} == before
     assert [key for key in sorted(after.keys() - before.keys()) if own_redis.ttl(key) == -1] == []

@@ -17,6 +17,8 @@ HAS_SCHEMAS = hasattr(settings, "TENANT_MODEL")
 if HAS_SCHEMAS:
     from django_tenants.utils import schema_context as at
 
+    from .models import Client
+
     NAMES = ("blue", "green", "red")
 else:
     at, NAMES = working_for, ("default", "blue", "green")
@@ -24,32 +26,22 @@ else:
 User = get_user_model()
 
 
-def make(name: str) -> None:
-    """Make a tenant with two users."""
-    if HAS_SCHEMAS:
-        from .models import Client
-
-        Client.objects.create(schema_name=name, name=name)
-    with at(name):
-        for i in (1, 2):
-            User.objects.create_user(username=f"user{i}")
-
-
 def drop(name: str) -> None:
-    from .models import Client
-
     connection.set_schema_to_public()
     Client.objects.get(schema_name=name).delete(force_drop=True)
 
 
 @pytest.fixture
 def tenants() -> Iterator[None]:
+    """Each with two users."""
     for name in NAMES:
-        make(name)
+        if HAS_SCHEMAS:
+            Client.objects.create(schema_name=name, name=name)
+        with at(name):
+            for i in (1, 2):
+                User.objects.create_user(username=f"user{i}")
     yield
     if HAS_SCHEMAS:
-        from .models import Client
-
         for name in list(Client.objects.values_list("name", flat=True)):
             drop(name)
 

@@ -14,7 +14,7 @@ from notifications_counter.counters import unread
 from notifications_counter.models import Dashboard, Notification, RecountRequest
 from tests.support import assert_exact, assert_reads, redis_out_of_reach
 
-from .common import NAMES, User, at, check, drop, make, notify, tenants, users  # noqa: F401
+from .common import NAMES, User, at, check, drop, notify, tenants, users  # noqa: F401
 from .models import Client
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tenants")]
