@@ -37,10 +37,8 @@ from tests.support import (
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
-TIMEOUT = 0.5
-"""Seconds."""
-PATIENT = 60
-"""Seconds: no reply takes longer, however busy the machine is."""
+TIMEOUT = 0.5  # seconds
+PATIENT = 60  # seconds: no reply takes longer, however busy the machine is
 
 
 class Line(Relay):

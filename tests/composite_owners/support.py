@@ -9,22 +9,8 @@ from tests.support import truth
 from .counters import COUNTERS
 
 TEXTS = [
-    "likes",
-    "Likes",
-    "likes ",
-    "",
-    " ",
-    "é",
-    "e\u0301",
-    "tab\there",
-    'a","b',
-    "[1,2]",
-    "\\",
-    "\n",
-    "1",
-    "{用户}",
-    "%s",
-]
+    "likes", "Likes", "likes ", "", " ", "é", "e\u0301", "tab\there", 'a","b', "[1,2]", "\\", "\n", "1", "{用户}", "%s",
+]  # fmt: skip
 """What must not be taken for another text, or for syntax."""
 
 

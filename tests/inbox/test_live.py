@@ -54,11 +54,8 @@ class Events:
         client.force_login(user)
         cookie = f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
         self.connection = HTTPConnection(servers.HOST, port, timeout=PATIENCE)
-        headers = {
-            "Host": "testserver",
-            "Cookie": cookie,
-            **{name.replace("_", "-"): value for name, value in headers.items()},
-        }
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        headers |= {"Host": "testserver", "Cookie": cookie}
         query = urlencode([("badge", name) for name in badges])
         self.connection.request("GET", f"{reverse('notifications:stream')}?{query}", headers=headers)
         self.response = self.connection.getresponse()

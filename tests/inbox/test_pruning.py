@@ -37,7 +37,6 @@ def small_batches(monkeypatch):
     monkeypatch.setattr(retention, "BATCH", 2)
 
 
-# -------------------------------------------------------------------------------------------------- what is deleted
 @pytest.mark.parametrize(
     ("arguments", "of_alice", "of_bob"),
     [
@@ -62,7 +61,6 @@ def test_what_is_deleted(healed, alice, bob, small_batches, arguments, of_alice,
     assert_exact(alice, bob)
 
 
-# ------------------------------------------------------------------------------------------------------------ gently
 def test_each_batch_is_a_transaction_of_its_own(healed, alice, small_batches):
     notify(alice, 100, 99, 98, 97)
     seen = []

@@ -24,10 +24,7 @@ from tests.support import PATIENCE, entries, wait_until
 
 from .common import HAS_SCHEMAS, NAMES, at, check, notify, tenants, users  # noqa: F401
 
-pytestmark = [
-    pytest.mark.django_db(transaction=True, databases=list(connections)),
-    pytest.mark.usefixtures("tenants"),
-]
+pytestmark = [pytest.mark.django_db(transaction=True, databases=list(connections)), pytest.mark.usefixtures("tenants")]
 
 
 def test_each_tenant_has_its_own_counts(capsys: Any) -> None:

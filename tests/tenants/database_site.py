@@ -17,10 +17,7 @@ from tests.support import doubted
 
 from .common import NAMES, User, at, notify, tenants, users  # noqa: F401
 
-pytestmark = [
-    pytest.mark.django_db(transaction=True, databases=NAMES),
-    pytest.mark.usefixtures("tenants"),
-]
+pytestmark = [pytest.mark.django_db(transaction=True, databases=NAMES), pytest.mark.usefixtures("tenants")]
 
 
 @pytest.mark.parametrize("work", [tasks.flush, "flush_counters"])

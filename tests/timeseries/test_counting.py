@@ -6,17 +6,6 @@ import pytest
 
 from notifications_counter import timeseries
 from notifications_counter.exceptions import BufferUnavailable
-from notifications_counter.timeseries import (
-    TimeSeries,
-    aget_counter,
-    alist_counters,
-    aupdate_counter,
-    aupdate_counters,
-    get_counter,
-    list_counters,
-    update_counter,
-    update_counters,
-)
 from tests.support import redis_out_of_reach
 
 from .support import LONG_AGO, known, redis_clock
@@ -26,48 +15,49 @@ pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
 def test_now_is_the_time_of_the_server():
     before = redis_clock()
-    update_counter("hits")
-    ((start, count),) = get_counter("hits", 1)
+    timeseries.update_counter("hits")
+    ((start, count),) = timeseries.get_counter("hits", 1)
     assert before <= start <= redis_clock()
     assert count == 1
 
 
 def test_times():
     for now in (LONG_AGO, LONG_AGO + 59.999, datetime.fromtimestamp(LONG_AGO + 59, ZoneInfo("Europe/Berlin"))):
-        update_counter("hits", now=now)
-    assert get_counter("hits", 60) == [(LONG_AGO, 3)]
+        timeseries.update_counter("hits", now=now)
+    assert timeseries.get_counter("hits", 60) == [(LONG_AGO, 3)]
 
 
 def test_many_counters_at_once():
     counts = {f"name {n}": n for n in range(1, 131)} | {"a:b": 1, "60:a": 2, "名前": 3, "*": 4}
-    update_counters(counts, now=LONG_AGO)
-    update_counters(counts, now=LONG_AGO)
-    assert {name: get_counter(name, 300)[0][1] for name in counts} == {name: 2 * n for name, n in counts.items()}
+    timeseries.update_counters(counts, now=LONG_AGO)
+    timeseries.update_counters(counts, now=LONG_AGO)
+    found = {name: timeseries.get_counter(name, 300)[0][1] for name in counts}
+    assert found == {name: 2 * n for name, n in counts.items()}
     with pytest.raises(ValueError, match="count=0"):
-        update_counters({"right": 1, "wrong": 0})
-    assert list_counters() == sorted(counts, key=str.encode)
+        timeseries.update_counters({"right": 1, "wrong": 0})
+    assert timeseries.list_counters() == sorted(counts, key=str.encode)
 
 
 def test_bad_arguments():
     for name in ("", None, 7, "a{b", "a\nb", "\ud800", "x" * 201):
-        for call in (update_counter, lambda name: get_counter(name, 60)):
+        for call in (timeseries.update_counter, lambda name: timeseries.get_counter(name, 60)):
             with pytest.raises(ValueError, match="pass a string|pass one"):
                 call(name)
     for count in (0, 1.0, "1", None, True, 10**15):
         with pytest.raises(ValueError, match="pass an integer"):
-            update_counter("hits", count)
+            timeseries.update_counter("hits", count)
     for now in (datetime(2026, 1, 1), -1, LONG_AGO * 1000, float("nan"), "2026-01-01", True):
-        for call in (update_counter, lambda name, now: get_counter(name, 60, start=now)):
+        for call in (timeseries.update_counter, lambda name, now: timeseries.get_counter(name, 60, start=now)):
             with pytest.raises(ValueError, match=r"pass (an aware one|seconds)"):
                 call("hits", now=now)
 
 
 def test_counters_are_listed_by_pages():
-    update_counters({f"n{n}": 1 for n in range(25)})
+    timeseries.update_counters({f"n{n}": 1 for n in range(25)})
     client = timeseries._default._client.redis
     client.delete(*[f"{timeseries._default.base}:86400:n{n}" for n in (1, 5)])  # as if the server had expired them
     pages, after = [], ""
-    while page := list_counters(after, limit=10):
+    while page := timeseries.list_counters(after, limit=10):
         pages.append(page)
         after = page[-1]
     assert [len(page) for page in pages] == [10, 10, 3]
@@ -75,11 +65,11 @@ def test_counters_are_listed_by_pages():
 
 
 def test_a_family_of_its_own():
-    family = TimeSeries(precisions=[10], samples=3, name="b", alias="default")
+    family = timeseries.TimeSeries(precisions=[10], samples=3, name="b", alias="default")
     for n in range(5):
         family.update_counter("hits", now=LONG_AGO + 10 * n)
     assert family.get_counter("hits", 10) == [(LONG_AGO + 10 * n, 1) for n in (2, 3, 4)]
-    assert get_counter("hits", 60) == list_counters() == []
+    assert timeseries.get_counter("hits", 60) == timeseries.list_counters() == []
     assert family.list_counters() == ["hits"]
     family.clean_counters()
     assert known(family) == set()
@@ -87,16 +77,16 @@ def test_a_family_of_its_own():
 
 def test_async():
     async def use():
-        await aupdate_counter("hits", 2, now=LONG_AGO)
-        await aupdate_counters({"hits": 1, "other": 1}, now=LONG_AGO)
-        filled = await aget_counter("hits", 60, start=LONG_AGO, end=LONG_AGO + 120, fill=True)
-        return filled, await alist_counters(limit=1)
+        await timeseries.aupdate_counter("hits", 2, now=LONG_AGO)
+        await timeseries.aupdate_counters({"hits": 1, "other": 1}, now=LONG_AGO)
+        filled = await timeseries.aget_counter("hits", 60, start=LONG_AGO, end=LONG_AGO + 120, fill=True)
+        return filled, await timeseries.alist_counters(limit=1)
 
     assert asyncio.run(use()) == ([(LONG_AGO, 3), (LONG_AGO + 60, 0)], ["hits"])
 
 
 def test_redis_out_of_reach():
     with redis_out_of_reach():
-        for call in (lambda: update_counter("hits"), list_counters, timeseries.clean_counters):
+        for call in (lambda: timeseries.update_counter("hits"), timeseries.list_counters, timeseries.clean_counters):
             with pytest.raises(BufferUnavailable):
                 call()

@@ -55,14 +55,16 @@ def main(arguments: list[str]) -> int:
 def torment(seconds: float, seed: int, names: list[str]) -> int:
     from django.db import connection
 
+    from tests.support import make_keys
+
     from . import truth
-    from .rounds import Round, Wrong, make_users, rounds
+    from .rounds import USERS, Round, Wrong, rounds
 
     logger = logging.getLogger("notifications_counter")  # it has much to say
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
     print(f"{connection.vendor}, seed {seed}", flush=True)
-    users, survived, started, number = make_users(), Tally[str](), time.monotonic(), 0
+    users, survived, started, number = make_keys(USERS), Tally[str](), time.monotonic(), 0
     names = names or rounds()
     try:
         with truth.noted():

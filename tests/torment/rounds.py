@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth import get_user_model
 from django.db import connection
 from django.db.models import Count, Q, Sum
 from django.test import override_settings
@@ -176,8 +175,3 @@ class Round:
         about = f"round {self.name}, seed {self.seed}, {self.entries}: {len(wrong)} wrong"
         events = [f"{when:.6f} {event}" for when, event in tormentor.events[-60:]]
         return "\n".join([about, *wrong[:20], "", *events, "", tormentor.site.tracebacks.read_text()])
-
-
-def make_users() -> list[Any]:
-    model = get_user_model()
-    return [model.objects.create(username=f"tormented {number}").pk for number in range(USERS)]

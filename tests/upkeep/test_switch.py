@@ -48,23 +48,15 @@ def is_off() -> bool:
     return unread.status().redis.ready == "off"
 
 
-def is_ready() -> bool:
-    return unread.status().is_ready
-
-
-def let_pass(seconds: float) -> None:
-    """Let the declaration be older."""
-    CounterState.objects.update(declared_at=F("declared_at") - timedelta(seconds=seconds))
-
-
 def assert_comes_back(*users: Any) -> None:
     """Counting is on, and exact once all processes know."""
     unread.heal()
-    assert not is_ready()
+    assert not unread.status().is_ready
     assert_reads(*users)
-    let_pass(options.DEPLOY_SECONDS + 2 * buffer.OFF_SECONDS)
+    passed = timedelta(seconds=options.DEPLOY_SECONDS + 2 * buffer.OFF_SECONDS)
+    CounterState.objects.update(declared_at=F("declared_at") - passed)
     unread.heal()
-    assert is_ready()
+    assert unread.status().is_ready
     unread.buffer.silent_until = 0.0  # time has passed for this process, too
     unread.flush()
     assert_exact(*users)
