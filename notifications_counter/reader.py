@@ -22,8 +22,11 @@ from .declaration.primary_keys import First, Key
 from .exceptions import BufferUnavailable
 from .internals import BaseDatabaseWrapper
 from .sql.owners import of_owners
-from .writes.ledger import READ_COMMITTED, Ledger
+from .writes.ledger import Ledger
 from .writes.rows import per_statement
+
+READ_COMMITTED = {"read committed", "read uncommitted"}
+"""Isolation levels at which a transaction sees the commits of others."""
 
 Breakdown = dict[Key, int]
 """Counts by the last column of their owners."""

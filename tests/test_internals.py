@@ -115,7 +115,6 @@ NEEDS = {
     "can_return_rows_from_update": django.VERSION >= (6, 0),
     "execute_returning_sql": django.VERSION >= (6, 0),
     "is_in_memory_db": connections["default"].vendor == "sqlite",
-    "isolation_level": False,  # MySQL's, once it is connected
     "mysql_is_mariadb": connections["default"].vendor == "mysql",
     "pg_version": connections["default"].vendor == "postgresql",
 }

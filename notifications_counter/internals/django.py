@@ -78,7 +78,6 @@ ATTRIBUTES = {
         "in_atomic_block": "Whether atomic() has opened a transaction. Already False when it commits.",
         "introspection": "The tables that exist. Another app's migration may write before ours are created.",
         "is_in_memory_db": "SQLite in memory has one process, so it needs no IMMEDIATE transactions.",
-        "isolation_level": "MySQL: the level that Django has set, from OPTIONS. PostgreSQL is asked instead.",
         "mysql_is_mariadb": "The exact collations of the two have different names.",
         "run_on_commit": "A list of (savepoint ids, function, robust), called in this order. A rollback empties it.",
         "settings_dict": "The database's entry of DATABASES, with defaults.",

@@ -43,9 +43,6 @@ ANSWERS = (DatabaseError, TypeError, ValidationError, ValueError)
 """What a statement raises if the database refuses it, except an OperationalError, or Django does: it is not running
 any more."""
 
-READ_COMMITTED = {"read committed", "read uncommitted"}
-"""Isolation levels at which a transaction sees the commits of others."""
-
 
 class Ledger:
     """Executes the counted statements of one database connection, and logs what its transaction changes. From the
@@ -187,20 +184,11 @@ class Ledger:
     # ------------------------------------------------------------------ reads
     def keys_to_count(self, counter: Declaration, keys: Sequence[Key]) -> Sequence[Key]:
         """Return the primary keys of those owners whose rows this connection must count, because its transaction has
-        changed some, or may not see the commits of others."""
+        changed some, or may have: nobody notes what one that was not begun by ``atomic()`` changes."""
         touched = [log.deltas[counter] for log in self._logs.values() if counter in log.deltas]
-        if self.may_see_old_data() or any(EVERYONE in deltas for deltas in touched):
+        if in_manual_transaction(self._connection()) or any(EVERYONE in deltas for deltas in touched):
             return keys
         return [key for key in keys if any(str(key) in deltas for deltas in touched)] if touched else ()
-
-    def may_see_old_data(self) -> bool:
-        """Return whether this connection may not see the newest committed rows, as far as Django knows. If SQL has set
-        another isolation level, a cached total is still the newest count, and a miss asks."""
-        connection = self._connection()
-        if not connection.in_atomic_block or not connection.commit_on_exit:
-            return in_manual_transaction(connection)
-        vendor = connection.vendor
-        return vendor == "sqlite" or (vendor == "mysql" and (connection.isolation_level or "") not in READ_COMMITTED)
 
 
 @receiver(connection_created)

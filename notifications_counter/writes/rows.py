@@ -128,7 +128,7 @@ def lock_rows(query: Query, connection: BaseDatabaseWrapper, counters: tuple[Dec
     take several times as long as everything else."""
     using, selected = connection.alias, query
     model: Any = query.model
-    if not is_plain(query) or query.get_initial_alias() != model._meta.db_table:
+    if not is_plain(query):
         selected = rows_of(query, using).query
     compiler: Any = connection.ops.compiler("SQLCompiler")(selected, connection, using)
     ours = columns_of(counters, using, model)

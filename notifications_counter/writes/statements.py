@@ -276,14 +276,13 @@ class UpdateOrDelete:
         if number > len(found):  # it has changed others, too
             return result, dict.fromkeys(self.counters, ALL_IN_DOUBT)
         after: Rows = {}
-        sets_keys = any(field.attname in self.names for field in self.model._meta.pk_fields)
-        if not sets_keys and not all(effect.names_owner_after for effect in self.effects.values()):
+        if not all(effect.names_owner_after for effect in self.effects.values()):
             after = rows_by_key(self.model, self.connection, list(found), self.counters)
         owners_after = dict(sums_of(self.counters, after.values()))
         deltas: Deltas = {}
         for counter, sums in sums_of(self.counters, found.values()):
             effect = self.effects[counter]
-            if not effect.names_owner_after and not after:
+            if not effect.names_owner_after and len(after) < len(found):  # rows have other keys now
                 deltas[counter] = ALL_IN_DOUBT
             elif effect.names_owner_after and effect.after.value is not None and number == len(found):
                 deltas[counter] = effect.deltas(sums)  # nobody else changes locked rows

@@ -145,10 +145,10 @@ class TransactionLog:
         """Put the announced owners in doubt: the database has rolled back, at least what came last."""
         self.mark_unknown()
         with in_schema(connection, self.schema):
-            self._confirm(request=False)  # if that fails, healing finds the intents
+            self._confirm()
 
-    def _confirm(self, request: bool = True) -> None:
-        failed: list[Owner] = []
+    def _confirm(self) -> None:
+        """Confirm the intents. If that fails, healing finds them."""
         groups = _grouped(self.intents)
         for group in groups:
             calls = []
@@ -157,14 +157,9 @@ class TransactionLog:
                 calls.append(buffer.confirmation(id, owner_keys, list(deltas)))
             # The owners are in flight until Redis has run the last one, or for HEAL_AFTER seconds (rule: slow).
             wait = group is not groups[-1] or time.monotonic() - self.announced_at >= options.HEAL_AFTER / 2
-            replies = group[0].buffer.client.ask_all(calls, urgent=True, wait=wait)
-            for intent, reply in zip(group, replies, strict=True):
-                if reply not in (1, None):
-                    failed += [(c, key) for c, key in intent.owners if self.deltas.get(c, {}).get(key, 0) != 0]
-        if request and self._refused:
+            group[0].buffer.client.ask_all(calls, urgent=True, wait=wait)
+        if self._refused:
             doubt(self._refused)  # rule: anyway: Redis may answer again
-        if request and failed:
-            request_or_log(self.using, failed)
 
     def _signal(self) -> None:
         """Send ``counts_changed`` for the owners whose counts may have changed."""

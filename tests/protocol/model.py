@@ -259,11 +259,7 @@ class Writer(NamedTuple):
     @property
     def is_over(self) -> bool:
         """Its transaction is, and nobody will confirm."""
-        return self.step in ("killed", "rolled back", "notice", "done")
-
-    @property
-    def lives(self) -> bool:
-        return not self.is_over or self.step == "notice"
+        return self.step in ("killed", "rolled back", "done")
 
     @property
     def is_suspect(self) -> bool:
@@ -328,11 +324,8 @@ class Writer(NamedTuple):
             if "retry" in self.faults and self.step == "confirm":
                 yield "reply lost", done, db, self._replace(step="confirm again")
             if "confirm" in self.faults:
-                following = self._replace(step="done" if self.failed else "notice")
-                yield "not delivered", redis, db, following
-                yield "reply lost", done, db, following
-        elif self.step == "notice":  # when it next uses the connection
-            yield "", redis, self.requested(db), self._replace(step="done")
+                yield "not delivered", redis, db, self._replace(step="done")
+                yield "reply lost", done, db, self._replace(step="done")
 
     def is_in_flight(self, redis: Redis) -> bool:
         """Who is slow knows that its intent may be grounded, and waits for the confirmation."""
@@ -478,7 +471,7 @@ class Healer(NamedTuple):
 
     def moves(self, redis: Redis, db: Database, writers: tuple) -> Iterator:
         end = self._replace(runs=self.runs - 1, step="begin", seen=None, started=True)
-        untold = (w for w in writers if w.lives and (w.declared == OLD or w.silent in range(db.switched)))
+        untold = (w for w in writers if not w.is_over and (w.declared == OLD or w.silent in range(db.switched)))
         waits = db.mark == NONE and rule("window") and any(untold)
         if self.runs == 0 or (db.locked and self.step in ("begin", "check", "on", "page", "leave")):
             return
@@ -659,7 +652,7 @@ class Explored(Space):
         for moment in moments:
             values = {self.at_first[mine.owner].counted(mine.declared)}
             for writer in map(self.things.__getitem__, moment):
-                if writer.step in ("confirm", "confirm again", "notice", "done", "killed"):
+                if writer.step in ("confirm", "confirm again", "done", "killed"):
                     after = {value + writer.delta(mine.owner, mine.declared) for value in values}
                     values = after if writer.in_flight or writer.step == "done" else values | after
             allowed |= values
