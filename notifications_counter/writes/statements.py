@@ -117,25 +117,27 @@ class Insert:
     def _read_back(self) -> tuple[object, Deltas]:
         """Nothing says whose the rows are. Read them back, unless an upsert has taken them over from others."""
         query, result = self.query, self._execute_by(self.compiler, self.fields)
-        key, returned = query.model._meta.pk, [field.attname for field in self.fields or ()]
+        everyone = dict.fromkeys(self.counters, ALL_IN_DOUBT)
         updated = {field.attname for field in query.update_fields}
-        if key.attname in returned and len(result or ()) == len(query.objs):
-            pks = [row[returned.index(key.attname)] for row in result]
+        moves = query.on_conflict is not None and any(counter.moves(updated) for counter in self.counters)
+        if moves or not self.is_stock:
+            return result, everyone
+        key, returned = query.model._meta.pk, [field.attname for field in self.fields or ()]
+        if key.attname in returned:
+            pks = [row[returned.index(key.attname)] for row in result or () if row is not None]
         elif query.unique_fields and {*query.unique_fields} != {*query.model._meta.pk_fields}:
             pks = [None]  # a row that was in conflict has a key of its own
         else:
             pks = [getattr(instance, key.attname, None) for instance in query.objs]
-        moves = query.on_conflict is not None and any(counter.moves(updated) for counter in self.counters)
-        if self.is_stock and not moves and not any(pk is None or (isinstance(pk, tuple) and None in pk) for pk in pks):
-            found = rows_by_key(query.model, self.connection, pks, self.counters)
-            if len(found) == len(pks):  # otherwise, a key is an expression, or stored in another form
-                deltas: Deltas = {}
-                for counter, sums in sums_of(self.counters, found.values()):
-                    deltas[counter] = doubts_of(sums)
-                    if query.on_conflict is None:  # otherwise, some were there before
-                        deltas[counter] = {o: total for o, (total, _) in sums.items() if o is not None}
-                return result, deltas
-        return result, dict.fromkeys(self.counters, ALL_IN_DOUBT)
+        found = rows_by_key(query.model, self.connection, pks, self.counters)
+        if len(found) != len(pks):  # a key is unknown, an expression, or stored in another form
+            return result, everyone
+        deltas: Deltas = {}
+        for counter, sums in sums_of(self.counters, found.values()):
+            deltas[counter] = doubts_of(sums)
+            if query.on_conflict is None:  # otherwise, some were there before
+                deltas[counter] = {o: total for o, (total, _) in sums.items() if o is not None}
+        return result, deltas
 
 
 # -------------------------------------------------------------- UPDATE and DELETE

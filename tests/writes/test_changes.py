@@ -35,6 +35,17 @@ def test_creation_marking_and_deletion(alice, bob):
     assert_exact(alice, bob)
 
 
+def test_rows_that_are_named_by_their_keys_leave_nobody_in_doubt(alice, bob):
+    one, two, three = notify(alice)
+    assert_reads(alice, bob)
+    objects.filter(pk=one.pk).update(read_at=timezone.now())
+    two.read_at, three.user = timezone.now(), bob
+    two.save()
+    three.save()
+    objects.filter(pk__in=[one.pk, two.pk]).update(read_at=None)
+    assert_exact(alice, bob)
+
+
 def test_bulk_creation_for_an_owner_whom_nobody_can_find(alice, bob):
     """Rows whose conflicts are ignored get no primary key, by which to ask: everyone is in doubt."""
     notify(bob)

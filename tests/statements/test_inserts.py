@@ -1,0 +1,73 @@
+"""Rows whose instances do not say what is written, because a field of another package may set any column."""
+
+from typing import Any
+
+import pytest
+from django.db import models
+from django.db.models import F
+from django.test.utils import isolate_apps
+
+from .models import BaseTicket, Ticket
+from .support import COUNTERS, assert_counted, doubts
+
+
+class Shout(models.CharField):
+    def pre_save(self, model_instance: Any, add: bool) -> Any:
+        model_instance.hot = True
+        return super().pre_save(model_instance, add).upper()
+
+
+@pytest.fixture
+def shouted() -> Any:
+    """A model of the counted table with such a field."""
+    with isolate_apps("tests.statements"):
+
+        class Shouted(BaseTicket):
+            title = Shout(max_length=20, default="")
+
+            class Meta:
+                app_label = "statements"
+                db_table = Ticket._meta.db_table
+                managed = False
+
+        yield Shouted
+
+
+def test_rows_that_are_read_back_leave_nobody_in_doubt(shouted, ann, ben, desk, owners):
+    assert_counted(owners)
+    shouted.objects.create(agent=ann, queue=desk, priority=2)
+    one, *_ = shouted.objects.bulk_create(
+        [shouted(agent=ann), shouted(agent=ann, queue=desk), shouted(agent=ben, closed=True), shouted(priority=2)]
+    )
+    assert_counted(owners)
+    one.agent_id, one.closed = ben.pk, True
+    one.save()
+    one.delete()
+    assert_counted(owners)
+
+
+def test_rows_that_may_have_been_there_before_are_in_doubt(shouted, ann, ben, owners):
+    rows = [shouted(pk=1, agent=ann), shouted(pk=2, agent=ben), shouted(pk=3, agent=ann, closed=True)]
+    shouted.objects.bulk_create(rows[:1])
+    assert_counted(owners)
+    shouted.objects.bulk_create(rows, ignore_conflicts=True)
+    assert_counted(owners, doubt=True)
+    assert {doubts(counter) for counter in COUNTERS} == {0, 2}  # of those who were inserted, and of no one else
+
+
+def test_rows_that_nobody_can_find_again_put_everyone_in_doubt(shouted, ann, ben, owners):
+    assert_counted(owners)
+    shouted.objects.bulk_create([shouted(agent=ann), shouted(agent=ben)], ignore_conflicts=True)
+    assert_counted(owners, doubt=True)
+    shouted.objects.all().delete()
+
+
+def test_owners_that_an_expression_sets_are_read_back(ann, ben, desk, owners):
+    Ticket.objects.bulk_create([Ticket(pk=1, agent=ann, reviewer=ben), Ticket(pk=2, agent=ann, reviewer=ben)])
+    Ticket.objects.bulk_create([Ticket(pk=5, agent=ben, reviewer=ann)])
+    assert_counted(owners)
+    assert Ticket.objects.filter(pk__lt=3).update(agent=F("reviewer")) == 2
+    assert_counted(owners, doubt=True)
+    assert max(doubts(counter) for counter in COUNTERS) == 2
+    assert Ticket.objects.filter(pk=5).update(agent=F("reviewer"), id=F("id") + 1) == 1
+    assert_counted(owners, doubt=True)
