@@ -193,7 +193,7 @@ def _equals_text(
 
 def _value(values: Mapping[str, object], field: Field, connection: BaseDatabaseWrapper) -> object:
     value = values.get(field.attname, MISSING)
-    if value is None or value is NOT_NULL or (isinstance(value, bool) and type(field) is BooleanField):
+    if value is None or value is NOT_NULL:
         return value
     if value is MISSING or hasattr(value, "resolve_expression"):
         raise Undecidable

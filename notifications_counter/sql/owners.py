@@ -23,7 +23,7 @@ def is_one_of(
     """Return a condition for rows with one of these keys in these columns, and its parameters."""
     values = counter.db_columns(counter.columns_of(keys), connection)
     names = ", ".join(columns)
-    if len(columns) == 1 and (connection.vendor != "postgresql" or len(keys) <= SHORT_LIST):
+    if len(columns) == 1 and (connection.vendor != "postgresql" or len(keys) <= SHORT_LIST):  # only faster
         return f"{names} IN ({', '.join(['%s'] * len(keys))})", values[0]
     if connection.vendor == "postgresql":  # in a list of several columns, it would try one key after the other
         return f"({names}) IN (SELECT * FROM unnest({arrays(counter, connection)}))", values

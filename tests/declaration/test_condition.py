@@ -79,6 +79,9 @@ VALUES: list[tuple[type[Model], Q, str, dict[Any, int | None]]] = [
     (Notification, Q(read_at=None), "read_at", {None: 1, datetime(2024, 1, 1): 0, Now(): None, F("created_at"): None}),
     (Task, Q(title="a"), "title", {"a": 1, "b": None if IS_MYSQL else 0, "a" * 101: None, 7: None}),
     (Task, Q(title="a" * 101), "title", {"a" * 101: None}),
+    (Task, Q(title="a"), "title", {None: 0}),
+    (Task, ~Q(title="a"), "title", {"a": 0, "b": None if IS_MYSQL else 1, None: None}),
+    (Ticket, ~Q(priority=5), "priority", {None: 1, 5: 0, 6: 1}),
     (Task, Q(title=Letter.A), "title", {Letter.A: 1, Letter.B: None if IS_MYSQL else 0}),
 ]
 

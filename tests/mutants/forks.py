@@ -16,12 +16,15 @@ from coverage import Coverage
 from django.db import connections
 
 from notifications_counter.databases.identity import databases
+from notifications_counter.declaration import declarations
 from tests.__main__ import ROOT
 
 from .changes import Change, changes
 
 PACKAGE = ROOT / "notifications_counter"
 NOTICED = Path(os.environ["NOTICED"])
+BY_TENANTS = {"identity.py", "places.py", "routing.py"}
+"""Files that tests of tenants try in processes of their own."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -77,6 +80,8 @@ class Forks:
             name = "script(" if change.file.stem == "shared" else f'"{change.file.stem}"'
             calls = [number for number, line in enumerate(file.read_text().splitlines(), 1) if name in line]
             tests += [lines.get(number, []) for number in calls]
+        if change.file.name in BY_TENANTS:
+            tests.append([test for test in self.items if test.startswith("tests/tenants/")])
         return set().union(*tests) - {""} or set(self.items)
 
     def run(self, test: str) -> None:
@@ -128,7 +133,11 @@ def swap(change: Change) -> None:
 
 
 def clear_caches() -> None:
-    """Empty what functions of the package have cached."""
+    """Empty what functions and counters of the package have cached."""
     for thing in gc.get_objects():
         if type(thing) is functools._lru_cache_wrapper and thing.__module__.startswith("notifications_counter"):
             thing.cache_clear()
+    for counter in declarations():
+        kinds = {name: type(getattr(type(counter), name, None)) for name in vars(counter)}
+        for name in [name for name, kind in kinds.items() if kind is functools.cached_property]:
+            delattr(counter, name)

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-pytestmark = pytest.mark.slow
-
 HERE = Path(__file__).parent
 
 
