@@ -2,9 +2,8 @@
 -- KEYS  ready (text)  intents (hash)  in_flight (hash)
 -- ARGV  1 owners, as JSON  2 fingerprint of the declaration  3 token of the leases  4 seconds that they last
 -- Reply the generation, '' if nothing may be cached; then the index of each owner with a lease
-local ready_now = redis.call('GET', ready)
+local owners, ready_now = cjson.decode(ARGV[1]), redis.call('GET', ready)
 local generation, fingerprint = (ready_now or ''):match('(%x*):(.*)')
-local owners = cjson.decode(ARGV[1])
 local flying, is_everyone = which_fly(owners)
 -- rule: declared_read
 if fingerprint ~= ARGV[2] or is_everyone then return {''} end

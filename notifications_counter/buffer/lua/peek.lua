@@ -3,8 +3,7 @@
 -- ARGV  1 owners, as JSON
 -- Reply for each owner: its cached total; its pending and its flushing delta ('' where there is none; without ready,
 --       everyone has an unknown one); 1 if it is in flight
-local owners, reply = cjson.decode(ARGV[1]), {}
-local ready_now = redis.call('GET', ready)
+local owners, ready_now, reply = cjson.decode(ARGV[1]), redis.call('GET', ready), {}
 local flying, is_everyone = which_fly(owners)
 local added, cut = redis.call('ZMSCORE', pending, unpack(owners)), redis.call('ZMSCORE', flushing, unpack(owners))
 for i, owner in ipairs(owners) do
