@@ -16,7 +16,6 @@ from coverage import Coverage
 from django.db import connections
 
 from notifications_counter.databases.identity import databases
-from notifications_counter.declaration import declarations
 from tests.__main__ import ROOT
 
 from .changes import Change, changes
@@ -134,6 +133,8 @@ def swap(change: Change) -> None:
 
 def clear_caches() -> None:
     """Empty what functions and counters of the package have cached."""
+    from notifications_counter.declaration import declarations  # not before models are loaded
+
     for thing in gc.get_objects():
         if type(thing) is functools._lru_cache_wrapper and thing.__module__.startswith("notifications_counter"):
             thing.cache_clear()
