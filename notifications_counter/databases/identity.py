@@ -40,20 +40,18 @@ class Database:
     ``uid``         the random part of the id
     ``ending``      how the ``uid`` of a tenant's schema must end, by its name; '' for others. A clone starts with the
                     ``uid`` of its original, and so did an earlier clone of the same name
-    ``in_memory``   whether it is a SQLite database in memory
     ``begun``       the names of those for which a generation has begun, so that their Redis is not new
     ``buffers``     of each counter that has been used
     ``in_force``    the fingerprint of each counter, by name, that this process has found in force, or put in force
     """
 
-    __slots__ = ("id", "lasting_id", "uid", "ending", "in_memory", "begun", "buffers", "in_force")
+    __slots__ = ("id", "lasting_id", "uid", "ending", "begun", "buffers", "in_force")
 
     def __init__(
         self,
         uid: str,
         where: Sequence[object],
         system: Sequence[object] = (),
-        in_memory: bool = False,
         ending: str = "",
     ):
         # ``where``: on the server. ``system`` names the server.
@@ -61,7 +59,6 @@ class Database:
         self.ending = ending
         self.id = digest(uid, *where, *system)
         self.lasting_id = digest(uid, *where)
-        self.in_memory = in_memory
         self.begun: set[str] = set()
         self.buffers: dict[object, Buffer] = {}
         self.in_force: dict[str, str] = {}
@@ -177,7 +174,8 @@ def _read(connection: BaseDatabaseWrapper) -> Database | None:
         return Database(uid, address)
     name = connection.settings_dict["NAME"]
     if hasattr(connection, "is_in_memory_db"):  # SQLite
-        return _in_memory(uid, name) if connection.is_in_memory_db() else Database(uid, [Path(address[0]).resolve()])
+        is_in_memory = connection.is_in_memory_db()  # then each process has its own
+        return Database(uid, [name, gethostname(), os.getpid()] if is_in_memory else [Path(address[0]).resolve()])
     return Database(uid, [name])
 
 
@@ -186,20 +184,8 @@ def _new_uid(ending: str = "") -> str:
     return uuid4().hex[: 32 - len(ending)] + ending
 
 
-def _in_memory(uid: str, name: object) -> Database:
-    """Return a database in memory. Each process has its own; a fork has a copy of its parent's, with the same
-    ``uid``."""
-    return Database(uid, [name, gethostname(), os.getpid()], in_memory=True)
-
-
-def _forked() -> None:
-    for key, database in databases.items():
-        if database.in_memory:
-            databases[key] = _in_memory(database.uid, key[1])
-
-
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no forks
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(after_in_child=databases.clear)  # a database in memory is another one there
 
 
 def digest(*parts: object) -> str:

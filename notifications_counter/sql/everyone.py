@@ -11,6 +11,7 @@ from django.db import connections
 from django.db.models import F, Model, Q, QuerySet, Value
 from django.db.models.expressions import Combinable, RawSQL
 
+from ..buffer.types import UNREADABLE
 from ..declaration import Declaration
 from ..declaration.primary_keys import First, Key
 from .owners import of_owners
@@ -63,9 +64,9 @@ class Pages:
     def _position(self, owner_key: str | None) -> First | None:
         """Return the primary key of an owner key, as a tuple; None if there is none: another release may have counted
         for other owners."""
-        with suppress(ValidationError):
+        with suppress(ValidationError, *UNREADABLE):
             if owner_key is not None:
-                key = self.counter.decode(owner_key)
+                key = self.counter.parse(owner_key)
                 return key if self.counter.has_several_columns else (key,)
         return None
 

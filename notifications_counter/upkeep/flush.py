@@ -185,7 +185,7 @@ class Flusher:
         try:
             part.counts |= self.reader.rows(keys)
         except OperationalError as error:
-            if not self.target.connection.is_usable():
+            if self.stopped() or not self.target.connection.is_usable():
                 raise
             if len(keys) == 1:
                 part.aside[str(keys[0])] = f"its rows cannot be counted: {error}"

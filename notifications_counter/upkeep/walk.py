@@ -173,6 +173,7 @@ class Walker:
         if not row.walk_speed:
             if not options.WALK_SECONDS or _is_within(row.walk_began_at, timezone.now()):
                 return None
+            self.counter.buffer.take_back()
             self._move(row, **walk_from_the_start(row.GENTLE))
             return self._next()
         if _is_within(timezone.now(), row.walk_resumes_at):

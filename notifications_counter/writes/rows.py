@@ -109,31 +109,14 @@ def per_statement(items: Sequence[Key], using: str) -> Sequence[Sequence[Key]]:
     return chunked(items, size)
 
 
-def rows_of(query: Query, using: str) -> QuerySet:
-    """Return the rows that a statement is about to change."""
-    model: Any = query.model
-    inner = query.chain(klass=Query)
-    inner.get_initial_alias()
-    inner.select_related = inner.select_for_update = False
-    inner.clear_ordering(force=True)
-    inner.clear_select_clause()
-    if is_plain(query):
-        return QuerySet(model, query=inner, using=using)
-    inner.add_fields([field.name for field in model._meta.pk_fields])
-    return QuerySet(model, using=using).filter(pk__in=inner)
-
-
 def lock_rows(query: Query, connection: BaseDatabaseWrapper, counters: tuple[Declaration, ...]) -> Rows:
-    """Lock the rows that a statement is about to change, in the order of their primary keys. Compiling a QuerySet would
-    take several times as long as everything else."""
-    using, selected = connection.alias, query
+    """Lock the rows that a plain query selects, in the order of their primary keys. Compiling a QuerySet would take
+    several times as long as everything else."""
+    compiler: Any = connection.ops.compiler("SQLCompiler")(query, connection, connection.alias)
     model: Any = query.model
-    if not is_plain(query):
-        selected = rows_of(query, using).query
-    compiler: Any = connection.ops.compiler("SQLCompiler")(selected, connection, using)
-    ours = columns_of(counters, using, model)
+    ours = columns_of(counters, connection.alias, model)
     try:
-        where, params = compiler.compile(selected.where)
+        where, params = compiler.compile(query.where)
     except FullResultSet:
         where, params = "1 = 1", ()
     except EmptyResultSet:

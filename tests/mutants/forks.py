@@ -15,7 +15,6 @@ import pytest
 from coverage import Coverage
 from django.db import connections
 
-from notifications_counter.databases.identity import databases
 from tests.__main__ import ROOT
 
 from .changes import Change, changes
@@ -102,7 +101,6 @@ class Forks:
             try:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 self.failed.clear()
-                databases.clear()  # another fork may have renewed their ids
                 swap(change)
                 for test in tests:
                     running.write_text(test)

@@ -10,6 +10,7 @@ from unittest import mock
 
 import pytest
 from django.contrib.auth import get_user_model
+from django.db import connection
 
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
@@ -258,6 +259,19 @@ def test_a_recount_ends_after_a_page_when_it_is_stopped(users):
     assert unread.recount(stopped=lambda: True) == Result(2, 2, unfinished=True)
     assert unread.recount() == Result(9, 7)
     assert_exact(*users, in_doubt=9)
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="Other databases refuse a key that is too long.")
+def test_a_key_that_is_too_long_for_its_column_ends_no_walk(users):
+    last = get_user_model().objects.create(pk="z" * 200, username="last")
+    create_unheard(last)
+    assert unread.recount().owners == 10
+
+
+def test_who_was_set_aside_is_tried_again_by_the_next_walk(users, clock):
+    buffer().set_aside({"nobody": "a reason"})
+    unread.heal()
+    assert read_counter(unread).set_aside == 0
 
 
 # --------------------------------------------------------------------------------------------- totals of deleted owners
