@@ -49,6 +49,7 @@ def test_rows_that_are_named_by_their_keys_leave_nobody_in_doubt(alice, bob):
 def test_bulk_creation_for_an_owner_whom_nobody_can_find(alice, bob):
     """Rows whose conflicts are ignored get no primary key, by which to ask: everyone is in doubt."""
     notify(bob)
+    assert_reads(alice, bob)
     found = Subquery(get_user_model().objects.filter(username="alice").values("pk")[:1])
     with transaction.atomic():
         objects.bulk_create([Notification(user_id=found, title="x")], ignore_conflicts=True)
