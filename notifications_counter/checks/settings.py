@@ -168,7 +168,7 @@ def check_tenants() -> Messages:
 
 
 @check(TAG)
-def check_doors() -> Messages:
+def check_hook() -> Messages:
     """Check that the app sees every statement that writes."""
     for method in missing():
         yield error(
