@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.db import connection, models
+from django.test.utils import isolate_apps
 
 from notifications_counter.declaration.condition import NOT_NULL
 from notifications_counter.internals import DeferredAttribute
@@ -34,20 +35,21 @@ class Doubled(models.IntegerField):
         return 2 * value
 
 
-class Row(models.Model):
-    number = models.IntegerField()
-    text = models.CharField()
-    file = models.FileField()
-    image = models.ImageField()
-    sized = models.ImageField(width_field="number")
-    stamp = Stamp()
-    watched = Watched()
-    doubled = Doubled()
-    touched = models.DateTimeField(auto_now=True)
+with isolate_apps("tests.accounts"):
 
-    class Meta:
-        app_label = "accounts"
-        managed = False
+    class Row(models.Model):
+        number = models.IntegerField()
+        text = models.CharField()
+        file = models.FileField()
+        image = models.ImageField()
+        sized = models.ImageField(width_field="number")
+        stamp = Stamp()
+        watched = Watched()
+        doubled = Doubled()
+        touched = models.DateTimeField(auto_now=True)
+
+        class Meta:
+            app_label = "accounts"
 
 
 @pytest.mark.parametrize(
