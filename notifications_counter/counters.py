@@ -22,7 +22,7 @@ from .declaration.primary_keys import Key, many
 from .exceptions import ConfigurationError
 from .reader import Reader
 from .upkeep.findings import Difference, Result
-from .upkeep.flush import CHUNK, Flusher
+from .upkeep.flush import Flusher
 from .upkeep.generations import UpkeepStatus, refuse_in_transaction, state_row, upkeep_status
 from .upkeep.heal import heal, invalidate
 from .upkeep.walk import recount
@@ -84,21 +84,17 @@ class Counter(Declaration):
         self,
         progress: Callable[[int, int], None] = lambda done, total: None,
         stopped: Callable[[], bool] = lambda: False,
-        chunk_size: int | None = None,
     ) -> Result:
-        """Write the counts of owners that have changed since the last flush to the database, ``chunk_size`` owners (by
-        default 20,000) in each statement.
+        """Write the counts of owners that have changed since the last flush to the database, 20,000 in each statement.
 
         A counter that is new is healed first. After each chunk, ``progress`` is called with the number of owners done
         and of all owners in the batch, and the flush ends if ``stopped`` returns True. Raises NotInTransaction inside a
         transaction.
         """
-        if chunk_size is not None and chunk_size < 1:
-            raise ValueError(f"chunk_size must be at least 1, not {chunk_size!r}.")
         refuse_in_transaction(self.db)
         if not state_row(self).exclude(mark="").exists():  # as in each test whose database starts empty
             self.heal(stopped=stopped)
-        return Flusher(self, chunk_size or CHUNK, progress, stopped).flush()
+        return Flusher(self, progress, stopped).flush()
 
     def heal(
         self,

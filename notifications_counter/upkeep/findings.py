@@ -16,7 +16,7 @@ from .generations import state_row
 from .history import record
 
 EXAMPLES = 5
-"""How many wrong counts the log names."""
+"""How many owners the log names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,5 +66,6 @@ def note_mismatches(counter: Declaration, mismatches: Sequence[Difference]) -> N
 def set_aside(counter: Declaration, reasons: dict[str, str]) -> None:
     """Keep owners that cannot be stored or counted, with the reasons, until that succeeds, and log those that are new.
     Walks try again."""
-    for owner_key, reason in counter.buffer.set_aside(reasons).items():
-        record("aside", counter, level=logging.ERROR, owner=owner_key, reason=reason)
+    if new := counter.buffer.set_aside(reasons):
+        shown = [f"{owner_key!r}: {reason}" for owner_key, reason in list(new.items())[:EXAMPLES]]
+        record("aside", counter, level=logging.ERROR, owners=len(new), examples="; ".join(shown))

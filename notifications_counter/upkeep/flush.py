@@ -39,7 +39,7 @@ from .generations import state_row
 from .history import log_event
 
 CHUNK = 20_000
-"""Owners that a statement stores, unless the caller says otherwise."""
+"""Owners that a statement stores."""
 
 REFUSALS = (DataError, IntegrityError, ProgrammingError)
 """Errors with which a database refuses a count: it does not fit its column, or two owners are equal to it."""
@@ -99,12 +99,10 @@ class Flusher:
     def __init__(
         self,
         counter: Declaration,
-        chunk_size: int,
         progress: Callable[[int, int], None],
         stopped: Callable[[], bool],
     ):
         self.counter = counter
-        self.chunk_size = chunk_size
         self.progress = progress
         self.stopped = stopped
         self.result = Result()
@@ -133,7 +131,7 @@ class Flusher:
         if not batch:
             return False
         done = int(row.mark.split(":")[1]) if row.mark.startswith(batch) else 0
-        step = self.chunk_size
+        step = CHUNK
         while done < size:
             end = min(done + step, size)
             part = self._decide(buffer.fetch(done, end - 1))
@@ -150,7 +148,7 @@ class Flusher:
                 buffer.take_back([str(key) for key in part.counts])
             if can_tell:
                 self._find_mismatches(part)
-            done, step = end, min(2 * step, self.chunk_size)
+            done, step = end, min(2 * step, CHUNK)
             self.progress(min(done, size - 1), size - 1)  # one is the sentinel
             if done < size and self.stopped():
                 return False

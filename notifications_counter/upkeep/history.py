@@ -70,9 +70,7 @@ EVENTS = {
         _("Flusher replaced"),
         _("by one of another release"),
     ),
-    "aside": Texts(
-        "the count of %(owner)r is not stored: %(reason)s.", _("Set aside"), _("owner %(owner)s: %(reason)s")
-    ),
+    "aside": Texts("%(owners)d owner(s) cannot be stored: %(examples)s.", _("Set aside"), "%(examples)s"),
 }
 
 history = EventLog("history")
@@ -81,8 +79,6 @@ history = EventLog("history")
 def log_event(type: str, counter: Declaration, level: int = logging.INFO, **fields: object) -> dict[str, object]:
     """Log an event, and return its fields."""
     event = {"counter": counter.name, **fields}
-    if isinstance(owner := fields.get("owner"), str):  # it may not be valid text
-        event["owner"] = owner.encode(errors="backslashreplace").decode()
     logger.log(level, f"%(counter)s: {EVENTS[type].message}", event, extra={"event": type, **event})
     return event
 

@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.db import connection, connections, transaction
@@ -47,7 +48,8 @@ def write(users: list[Any]) -> None:
 
 def flush() -> None:
     unread.heal()
-    unread.flush(chunk_size=2)
+    with mock.patch("notifications_counter.upkeep.flush.CHUNK", 2):
+        unread.flush()
 
 
 @pytest.fixture

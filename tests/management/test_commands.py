@@ -34,7 +34,7 @@ def test_flush_says_what_it_does(few_healed, make_user):
     assert run("flush_counters") == [f"{counter.name}: nothing to flush." for counter in all_counters()]
     for user in users:
         create(user, 2)
-    with mock.patch("notifications_counter.counters.CHUNK", 2):
+    with mock.patch("notifications_counter.upkeep.flush.CHUNK", 2):
         lines = of_unread(run("flush_counters", verbosity=2))
     assert lines[:2] == ["unread: owners flushed: 2 of 3", "unread: owners flushed: 3 of 3"]
     assert lines[2].startswith("unread: flushed 3 owners, 0.")
@@ -74,7 +74,7 @@ def test_a_signal_ends_the_flush_between_two_chunks(few_healed, make_user, signu
     for user in users:
         create(user)
     out = Interrupting("unread: owners flushed: 2 of 5", signum)
-    with mock.patch("notifications_counter.counters.CHUNK", 2):
+    with mock.patch("notifications_counter.upkeep.flush.CHUNK", 2):
         call_command("flush_counters", *arguments, verbosity=2, stdout=out)
     lines = out.getvalue().splitlines()
     assert lines[-1].startswith("unread: flushed 1 owner, ")

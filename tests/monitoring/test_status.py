@@ -265,6 +265,6 @@ def test_the_log_names_what_is_set_aside_once(healed, caplog):
         redis("ZADD", "pending", 3, bad)
         unread.flush()
     found = logged(caplog, "aside")
-    assert (found["levelname"], found["counter"], found["owner"]) == ("ERROR", "unread", bad)
+    assert (found["levelname"], found["counter"], found["owners"]) == ("ERROR", "unread", 1)
     [event] = history.latest(type="aside")
-    assert event["owner"] == bad
+    assert event["examples"].startswith(repr(bad))

@@ -150,6 +150,7 @@ class Replay:
         monkeypatch.setattr(generations, "transaction", SimpleNamespace(atomic=lambda using: nullcontext()))
         monkeypatch.setattr(QuerySet, "select_for_update", lambda rows: rows)
         monkeypatch.setattr(walk, "PAGE", 1)
+        monkeypatch.setattr(flush, "CHUNK", 3 - len(self.keys))  # one owner, and the sentinel
         for module in (buffer, switch):  # nobody is silent for longer than a step
             monkeypatch.setattr(module, "OFF_SECONDS", 0)
 
@@ -161,8 +162,8 @@ class Replay:
         counter = self.counters[process.declared]
         if type(process) is model.Reader:
             return Process(lambda: self.read(me, process, counter), {})
-        if type(process) is model.Flusher:  # one owner, and the sentinel, are a chunk
-            return Process(lambda: [counter.flush(chunk_size=3 - len(self.keys)) for _ in range(process.runs)], {})
+        if type(process) is model.Flusher:
+            return Process(lambda: [counter.flush() for _ in range(process.runs)], {})
         found = {counter.name: counter.fingerprint}
         healer = Process(lambda: [counter.heal() for _ in range(process.runs)], found if process.started else {})
         while healer.at != process.step:

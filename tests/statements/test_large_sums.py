@@ -51,7 +51,7 @@ def test_a_sum_that_the_column_cannot_hold(ann, stored, caplog):
         watched_weight.flush()
         heal(watched_weight)
     (record,) = (each for each in caplog.records if each.event == "aside")
-    assert (record.counter, record.owner) == ("watched_weight", str(ann.pk))
+    assert (record.counter, record.owners) == ("watched_weight", 1)
     assert "WatchCount.weight cannot hold" in record.getMessage()
     Watch.objects.filter(weight=sign * 5).update(weight=-sign)
     assert_stored([ann.pk], watched_weight)

@@ -84,7 +84,7 @@ class Round:
             condition = self.chance.choice([truth.WIDE, truth.NARROW]) if "deployed" in self.faults else unread.q
             release(condition, "id" if self.name.startswith(OF_SUMS) else None)
             unread.heal()
-            unread.flush(chunk_size=5000)  # a round may choose chunks of one user
+            unread.flush()
             base = {
                 truth.owner_name(user, condition): number
                 for condition in (truth.WIDE, truth.NARROW)

@@ -69,15 +69,16 @@ def aside(counter: Counter = unread) -> dict[str, str]:
 def test_counts_are_stored_in_chunks(healed, monkeypatch):
     """A flush that was stopped after a chunk goes on there."""
     monkeypatch.setattr("notifications_counter.buffer.buffer.OWNERS_PER_CALL", 3)
+    monkeypatch.setattr("notifications_counter.upkeep.flush.CHUNK", 5)
     keys = make_keys(23)
     for i, key in enumerate(keys):
         create(key, 1 + i % 3)
     unread.counts(keys[:10])
     done: list[Any] = []
-    first = unread.flush(lambda n, of: done.append((n, of)), stopped=lambda: len(done) == 2, chunk_size=5)
+    first = unread.flush(lambda n, of: done.append((n, of)), stopped=lambda: len(done) == 2)
     assert 0 < first.owners <= 10
     create(keys[0])  # not in that batch
-    assert unread.flush(lambda n, of: done.append((n, of)), chunk_size=5) == Result(24 - first.owners)
+    assert unread.flush(lambda n, of: done.append((n, of))) == Result(24 - first.owners)
     assert done == [(5, 23), (10, 23), (15, 23), (20, 23), (23, 23), (1, 1)]
     Notification.objects.for_user(keys[0]).mark_as_read()
     create(keys[1])
@@ -171,7 +172,7 @@ def test_members_that_something_else_wrote(healed, redis_client, caplog):
         redis_client.zadd(buffer().keys.pending, {**dict.fromkeys(nobody, 2), **deltas})
         assert unread.flush().aside == len(nobody)
     assert set(aside()) == set(nobody)
-    assert len([r for r in caplog.records if getattr(r, "event", "") == "aside"]) == len(nobody)
+    assert [r.owners for r in caplog.records if getattr(r, "event", "") == "aside"] == [len(nobody)]
     assert [stored(key) for key in keys] == [1] * 6
     unread.recount()
     assert aside() == {}
