@@ -24,7 +24,8 @@ def test_an_owner_key_stands_for_one_owner_and_comes_back(alice):
         assert unread_by_app.encode([alice.pk, text]) == str(key)
         owner_keys.add(str(key))
     assert len(owner_keys) == len(TEXTS)
-    assert votes.encode([1, None, 1]) is None
+    assert votes.encode_all([(1, 2, 3), (1, None, 1)]) == ["[1,\t2,\t3]", None]
+    assert votes.encode_all([(1, 2, 3)]) == ["[1,\t2,\t3]"]
 
 
 def test_what_is_no_owner_key_is_rejected():

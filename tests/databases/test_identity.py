@@ -12,6 +12,7 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
+import servers
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.databases import identity
@@ -47,6 +48,15 @@ def test_the_id_is_asked_for_when_a_connection_is_made(kept: Any) -> None:
     with CaptureQueriesContext(connection) as queries:
         assert unread.count(kept) == 3
     assert not queries.captured_queries
+
+
+def test_a_process_with_an_empty_redis_tells_the_database(kept: Any, use: Any) -> None:
+    """Nobody else would learn of its changes there."""
+    identity.databases.clear()
+    with servers.redis() as empty:
+        use(empty.url)
+        Notification.objects.create(user=kept, title="told")
+        assert RecountRequest.objects.count() == 1
 
 
 def test_a_database_without_the_table_counts_rows_and_keeps_nothing(kept: Any, redis_client: redis.Redis) -> None:
