@@ -5,6 +5,7 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
+from notifications_counter.exceptions import NotInTransaction
 from notifications_counter.inbox import retention
 from notifications_counter.inbox.retention import prune
 from notifications_counter.models import Notification
@@ -93,4 +94,18 @@ def test_what_becomes_unread_meanwhile_is_left(healed, alice, monkeypatch):
     result = prune(90 * DAY, read_only=True)
     assert (result.deleted, result.in_use) == (1, 1)
     assert left(alice) == [99]
+    assert_exact(alice)
+
+
+def test_nothing_is_deleted_that_would_not_be_committed(healed, alice):
+    notify(alice, 5)
+    transaction.set_autocommit(False)
+    try:
+        with pytest.raises(NotInTransaction):
+            prune(timedelta(days=1), read_only=False)
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+    with transaction.atomic():
+        assert prune(timedelta(days=1), read_only=False).deleted == 1
     assert_exact(alice)
