@@ -1,0 +1,80 @@
+"""Which places hold a counter, and what happens at each of them, without any server."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+
+from notifications_counter import places as module
+from notifications_counter.counters import unread
+from notifications_counter.databases.routing import working_on
+from notifications_counter.exceptions import BufferUnavailable
+from notifications_counter.models import Notification
+from notifications_counter.places import LocalCounter, Place, at_each, places, visible_counters
+
+pytestmark = pytest.mark.once
+
+HERE, TENANT = Place("default"), Place("refused", "tenant")
+PLACES = [HERE, Place("default", "empty"), Place("blue"), Place("new"), Place("mirror"), Place("refused"), TENANT]
+IDS = {place: str(place) for place in PLACES if place not in (Place("default", "empty"), Place("new"))}
+
+
+@pytest.fixture(autouse=True)
+def site(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica, a database without our tables, and one where the router wants none, but a tenant has some."""
+    connections = {
+        alias: SimpleNamespace(settings_dict={"TEST": {"MIRROR": "default" if alias == "mirror" else None}})
+        for alias in dict.fromkeys(place.alias for place in PLACES)
+    }
+    monkeypatch.setattr(module, "connections", connections)
+    monkeypatch.setattr(module.router, "allow_migrate_model", lambda alias, model: alias != "refused")
+
+
+def found(ids: dict[Place, str], first: str = "default", **given: Any) -> list[Place]:
+    def places_in(alias: str, schema: str | None) -> list[Place]:
+        return [place for place in PLACES if place.alias == alias]
+
+    with working_on(first):
+        return places(Notification, places_in=places_in, id_of=ids.get, **given)
+
+
+def test_the_places_of_a_site():
+    assert found(IDS) == [HERE, Place("blue"), TENANT]
+    assert found(IDS, "mirror")[0] == Place("mirror")
+    assert found(IDS, "refused")[0] == Place("refused")
+    assert found({}) == [HERE]  # where it will be
+    assert found({**IDS, Place("blue"): IDS[HERE]}) == [HERE, TENANT]  # another alias of the same database
+    assert found(IDS, database="blue") == [Place("blue")]
+    assert found(IDS, schema="tenant") == [TENANT]
+
+
+def test_all_places_are_seen_outside_of_tenants(monkeypatch):
+    monkeypatch.setattr(module, "_finder", lambda: lambda source: [HERE, Place("blue")])
+    assert [local.place for local in visible_counters([unread])] == [HERE, Place("blue")]
+    assert [local.place for local in visible_counters([unread], for_users=True)] == [HERE]
+    with working_on("blue"):
+        assert [local.place for local in visible_counters([unread])] == [Place("blue")]
+
+
+def test_an_outage_of_redis_is_logged_once_and_a_mistake_is_raised(monkeypatch, caplog):
+    closed = SimpleNamespace(close_if_unusable_or_obsolete=lambda: None)
+    monkeypatch.setattr(module, "connections", {"default": closed})
+    errors: dict[str, Exception] = {"a": BufferUnavailable("Redis"), "b": BufferUnavailable("Redis")}
+
+    def work(local: LocalCounter[Any]) -> None:
+        if local.name in errors:
+            raise errors[local.name]
+
+    def run() -> None:
+        at_each([LocalCounter(name, unread, HERE) for name in ("a", "b", "c", "d")], work)
+
+    with pytest.raises(BufferUnavailable) as outage:
+        run()
+    assert not caplog.records
+    assert not hasattr(outage.value, "__notes__")
+    errors |= {"c": OperationalError("gone"), "d": KeyError("mistake")}
+    with pytest.raises(KeyError) as mistake:
+        run()
+    assert mistake.value.__notes__ == ["d"]
+    assert [record.counter for record in caplog.records] == ["a", "b", "c"]
