@@ -29,10 +29,11 @@ class CounterState(models.Model):
                          before
     ``walk``             a random text, which changes with each page of a walk
     ``walk_speed``       of the walk that is under way; empty if none is
+    ``walk_began_at``    when the last walk began
     ``walked_to``        the last owner of its pages that are done, NULL before the first
     ``walk_resumes_at``  when its next page is due
     ``wrong``            how many wrong counts walks and flushes have found, the last one at ``wrong_at``
-    ``fingerprint``      of the declaration in force
+    ``fingerprint``      of the declaration in force since ``declared_at``
     """
 
     FULL_SPEED, GENTLE = "full speed", "gentle"

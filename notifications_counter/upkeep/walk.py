@@ -192,8 +192,8 @@ class Walker:
 
 
 def _is_within(earlier: datetime, later: datetime) -> bool:
-    """Return whether the second time is after the first, by less than WALK_SECONDS. If it is more, the clock was put
-    back."""
+    """Return whether the second time is after the first, by less than WALK_SECONDS. A longer wait for a page means that
+    the clock was put back."""
     return timedelta(0) < later - earlier < timedelta(seconds=options.WALK_SECONDS)
 
 

@@ -96,7 +96,7 @@ def _hook(kind: type[SQLCompiler], name: str) -> Execute:
 def _count(
     counters: Counters, kind: type[SQLCompiler], compiler: Any, original: Execute, fields: Fields | None
 ) -> object:
-    """Execute a statement on a table with these counters, which returns these fields, and count what it changes."""
+    """Execute a statement on a table with these counters, and count what it changes. ``fields``: those to return."""
     query, connection = compiler.query, compiler.connection
     is_stock = type(query) is QUERIES[kind] and type(compiler) is connection.ops.compiler(kind.__name__)
     of_kind = Insert if kind is SQLInsertCompiler else UpdateOrDelete

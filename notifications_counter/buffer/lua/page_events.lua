@@ -7,7 +7,7 @@
 local before, limit, score, member = ARGV[2] == 'before', tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local first = 0
 if member ~= '' then -- the rank behind that of an event, even of a trimmed one
-  redis.call('ZREM', events, '') -- removes nothing: as run_without_memory() does
+  redis.call('ZREM', events, '') -- removes nothing: see run_without_memory()
   local trimmed = redis.call('ZADD', events, 'NX', score, member) == 1
   first = redis.call(before and 'ZREVRANK' or 'ZRANK', events, member)
   if trimmed then redis.call('ZREM', events, member) else first = first + 1 end
