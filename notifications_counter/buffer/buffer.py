@@ -24,7 +24,6 @@ from .types import (
     as_bytes,
     as_integers,
     decode,
-    encode,
     pairs,
     parse_int,
 )
@@ -176,12 +175,11 @@ class Buffer:
         self.client.call("SET", self.keys.listeners, 1, "EX", seconds)
 
     # ------------------------------------------------------------------ flush
-    def cut(self, mark: str, batch: str) -> tuple[str, int, int]:
+    def cut(self, mark: str, batch: str) -> tuple[str, int]:
         """Turn what is pending into a batch with this id, or take the one that is under way. Returns its id and size,
-        with the sentinel, '' and 0 if nothing waits, or Redis and the database do not agree; and how many owners were
-        set aside."""
-        found, size, aside = self.run("cut", mark, batch)
-        return decode(found), size, aside
+        with the sentinel; '' and 0 if nothing waits, or Redis and the database do not agree."""
+        found, size = self.run("cut", mark, batch)
+        return decode(found), size
 
     def fetch(self, first: int, last: int) -> list[Fetched]:
         """Return owners of the batch, from one rank to another."""
@@ -194,29 +192,6 @@ class Buffer:
     def drop(self, batch: str, mark: str) -> bool:
         """Drop the batch, which the database has under this mark. Returns False if another batch is under way."""
         return bool(self.run("drop", batch, mark))
-
-    def set_aside(self, reasons: Mapping[str, str]) -> dict[str, str]:
-        """Keep owners that cannot be stored, with the reasons. Returns those that were not kept yet."""
-        new: dict[str, str] = {}
-        for some in chunked(list(reasons.items()), OWNERS_PER_CALL):
-            calls = [Call(("HSET", self.keys.aside, encode(owner), encode(reason))) for owner, reason in some]
-            new |= dict(pair for pair, is_new in zip(some, self.client.ask_each(calls), strict=True) if is_new)
-        return new
-
-    def aside_of(self, owners: Sequence[str]) -> set[str]:
-        """Return those of the owners that were set aside."""
-        found: set[str] = set()
-        for some in chunked(owners, OWNERS_PER_CALL):
-            reasons = self.client.call("HMGET", self.keys.aside, *some)
-            found |= {owner for owner, reason in zip(some, reasons, strict=True) if reason is not None}
-        return found
-
-    def take_back(self, owners: Sequence[str] | None = None) -> None:
-        """Forget that owners were set aside, by default all of them, because they are stored now, or tried again."""
-        if owners is None:
-            self.client.call("DEL", self.keys.aside)
-        for some in chunked(owners or (), OWNERS_PER_CALL):
-            self.client.call("HDEL", self.keys.aside, *some)
 
     # ------------------------------------------------------------------- heal
     def status(self) -> BufferStatus:

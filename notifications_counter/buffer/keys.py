@@ -14,7 +14,6 @@ class Keys:
     ready: str
     intents: str
     in_flight: str
-    aside: str
     listeners: str
     live: str
 

@@ -71,7 +71,6 @@ class BufferStatus:
     pending: int = 0
     flushing: int = 0
     intents: int = 0
-    aside: int = 0
 
     @classmethod
     def of(cls, reply: Sequence[Sequence[Any]]) -> BufferStatus:

@@ -22,13 +22,13 @@ PREFIX = "notifications_counter_"
 METRICS: list[tuple[str, str, Callable[[CounterStatus], float]]] = [
     ("up", "Could the state of the counter be read?", lambda c: not c.error),
     ("mismatched", "Wrong counts that walks and flushes have found.", lambda c: c.mismatched),
+    ("skipped", "How often a count could not be stored.", lambda c: c.skipped),
     ("waiting_owners", "Owners that wait for the flusher.", lambda c: c.waiting),
     ("waiting_seconds", "Age of the oldest change or request that waits for the flusher.", lambda c: c.age),
     ("failing", "Did the last run of the flusher fail?", lambda c: bool(c.failure)),
     ("intents_in_flight", "Intents that are announced to Redis and not confirmed.", lambda c: c.in_flight),
     ("overdue_intents", "Intents in flight for longer than HEAL_AFTER.", lambda c: c.overdue),
     ("recovering", "Is a recovery due or running? Until it begins, reads count rows.", lambda c: bool(c.recovery)),
-    ("set_aside", "Owners whose count could not be stored.", lambda c: c.set_aside),
 ]
 
 
@@ -47,7 +47,7 @@ class CounterCollector(Collector):
 
 def _metrics(status: Status) -> Iterator[Metric]:
     for name, about, value in METRICS:
-        kind = CounterMetricFamily if name == "mismatched" else GaugeMetricFamily
+        kind = CounterMetricFamily if name in ("mismatched", "skipped") else GaugeMetricFamily
         metric = kind(PREFIX + name, about, labels=["counter", "database", "schema"])
         for each in status.counters.values():
             if name == "up" or not each.error:

@@ -76,6 +76,8 @@ class Migration(migrations.Migration):
                 ("walk_resumes_at", models.DateTimeField(default=timezone.now, verbose_name="walk resumes at")),
                 ("wrong", models.PositiveBigIntegerField(default=0, verbose_name="wrong counts")),
                 ("wrong_at", models.DateTimeField(null=True, verbose_name="last wrong count at")),
+                ("skipped", models.PositiveBigIntegerField(default=0, verbose_name="counts not stored")),
+                ("skipped_at", models.DateTimeField(null=True, verbose_name="last count not stored at")),
                 ("fingerprint", models.CharField(blank=True, max_length=32, verbose_name="declaration")),
                 ("declared_at", models.DateTimeField(default=timezone.now, verbose_name="in force since")),
             ],

@@ -33,6 +33,7 @@ class CounterState(models.Model):
     ``walked_to``        the last owner of its pages that are done, NULL before the first
     ``walk_resumes_at``  when its next page is due
     ``wrong``            how many wrong counts walks and flushes have found, the last one at ``wrong_at``
+    ``skipped``          how often a count could not be stored, the last time at ``skipped_at``
     ``fingerprint``      of the declaration in force since ``declared_at``
     """
 
@@ -47,6 +48,8 @@ class CounterState(models.Model):
     walk_resumes_at = models.DateTimeField(_("walk resumes at"), default=timezone.now)
     wrong = models.PositiveBigIntegerField(_("wrong counts"), default=0)
     wrong_at = models.DateTimeField(_("last wrong count at"), null=True)
+    skipped = models.PositiveBigIntegerField(_("counts not stored"), default=0)
+    skipped_at = models.DateTimeField(_("last count not stored at"), null=True)
     fingerprint = models.CharField(_("declaration"), max_length=32, blank=True)
     declared_at = models.DateTimeField(_("in force since"), default=timezone.now)
 

@@ -15,7 +15,6 @@ from django.db import connections
 from django.db.models import Count, Min
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
 
 from ..buffer.client import RECENT_SECONDS, client_of, trouble_call
 from ..buffer.types import decode
@@ -95,8 +94,8 @@ class CounterStatus:
     ``recovery``        how far a recovery has come
     ``off_since``       when counting was switched off, in seconds since 1970
     ``walked_to``       the owner up to whom they have been compared, while it is running
-    ``set_aside``       owners whose count could not be stored
     ``mismatched``      wrong counts that walks, flushes and recounts have found; ``mismatch_age``: age of the last
+    ``skipped``         how often a count could not be stored; ``skipped_age``: age of the last time
     ``last_run``        age of the flusher's last run; ``failure``: why it failed, or empty
     """
 
@@ -112,9 +111,10 @@ class CounterStatus:
     recovery: Recovery = Recovery.NONE
     off_since: float | None = None
     walked_to: str = ""
-    set_aside: int = 0
     mismatched: int = 0
     mismatch_age: float | None = None
+    skipped: int = 0
+    skipped_age: float | None = None
     last_run: float | None = None
     failure: str = ""
 
@@ -162,17 +162,9 @@ class CounterStatus:
             )
             limit = duration(options.HEAL_AFTER)
             yield Problem(self.name, "overdue", text % {"count": grouped(self.overdue), "limit": limit})
-        if self.set_aside:
-            text = ngettext(
-                "The count of %(count)s owner could not be stored. The log says why. It is tried again once a day.",
-                "The counts of %(count)s owners could not be stored. The log says why. They are tried again once a "
-                "day.",
-                self.set_aside,
-            )
-            yield Problem(self.name, "set_aside", text % {"count": grouped(self.set_aside)})
 
     def warnings(self) -> Iterator[Problem]:
-        """Yield what was wrong during the last day, and is in order now, but may happen again."""
+        """Yield what was wrong during the last day, and may happen again."""
         if self.mismatch_age is not None and self.mismatch_age < DAY:
             text = _(
                 "flush_counters found a wrong count %(age)s ago, and put it in doubt. Something changes rows, or "
@@ -180,6 +172,12 @@ class CounterStatus:
                 "(mismatched) names the owner."
             )
             yield Problem(self.name, "mismatched", text % {"age": duration(self.mismatch_age)})
+        if self.skipped_age is not None and self.skipped_age < DAY:
+            text = _(
+                "A count could not be stored %(age)s ago. It is tried again once a day, and reads are right. The log "
+                "(skipped) names the owner, and says why."
+            )
+            yield Problem(self.name, "skipped", text % {"age": duration(self.skipped_age)})
 
 
 class Trouble(NamedTuple):
@@ -291,9 +289,10 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
         recovery=recovery,
         off_since=off.timestamp() if off else None,
         walked_to=row.walked_to or "" if row and recovery == Recovery.RUNNING else "",
-        set_aside=status.aside,
         mismatched=row.wrong if row else 0,
         mismatch_age=max(0, now - row.wrong_at.timestamp()) if row and row.wrong_at else None,
+        skipped=row.skipped if row else 0,
+        skipped_age=max(0, now - row.skipped_at.timestamp()) if row and row.skipped_at else None,
         last_run=max(0, now - ran_at) if ran_at else None,
         failure=status.failure,
     )

@@ -1,4 +1,4 @@
-"""What flushes and walks find: wrong counts, and owners who are set aside."""
+"""What flushes and walks find: wrong counts, and owners who cannot be stored."""
 
 from __future__ import annotations
 
@@ -32,40 +32,39 @@ class Difference:
 @dataclass
 class Result:
     """What a flush, a heal or a recount did: how many ``owners`` it wrote or compared; how many counts were ``wrong``,
-    because something wrote behind the ORM's back; how many owners were set ``aside``, because they cannot be stored;
-    and whether it is ``unfinished``, because its time ran out before its work was done: call it again."""
+    because something wrote behind the ORM's back; how many owners were ``skipped``, because they cannot be stored; and
+    whether it is ``unfinished``, because its time ran out before its work was done: call it again."""
 
     owners: int = 0
     wrong: int = 0
-    aside: int = 0
+    skipped: int = 0
     unfinished: bool = False
 
 
 def unexplained(counter: Declaration, wrong: Sequence[Difference]) -> Sequence[Difference]:
-    """Return the differences that are not explained by a RecountRequest, which the next heal reads, or because the
-    owner was set aside."""
+    """Return the differences that no RecountRequest explains, which the next heal reads."""
     requests = RecountRequest.objects.using(counter.db).filter(counter=counter.name)
     if not wrong or requests.filter(everyone=True).exists():
         return []
-    owner_keys = [str(difference.owner) for difference in wrong]
-    requested = requests.filter(owner__in=owner_keys, everyone=False).values_list("owner", flat=True)
-    explained = {*requested, *counter.buffer.aside_of(owner_keys)}
-    return [difference for difference in wrong if str(difference.owner) not in explained]
+    named = requests.filter(owner__in=[str(difference.owner) for difference in wrong], everyone=False)
+    requested = set(named.values_list("owner", flat=True))
+    return [difference for difference in wrong if str(difference.owner) not in requested]
 
 
 def note_mismatches(counter: Declaration, mismatches: Sequence[Difference]) -> None:
-    """Record wrong counts that something has caused behind the ORM's back."""
-    if not mismatches:
-        return
-    state_row(counter).update(wrong=F("wrong") + len(mismatches), wrong_at=timezone.now())
-    shown = [f"{found.owner}: {found.was} instead of {found.rows}" for found in mismatches[:EXAMPLES]]
-    about = {"wrong": len(mismatches), "examples": ", ".join(shown)}
-    record("mismatched", counter, level=logging.WARNING, **about)
+    """Note wrong counts that something has caused behind the ORM's back."""
+    examples = [f"{found.owner}: {found.was} instead of {found.rows}" for found in mismatches]
+    _note("wrong", "mismatched", counter, examples, logging.WARNING)
 
 
-def set_aside(counter: Declaration, reasons: dict[str, str]) -> None:
-    """Keep owners that cannot be stored or counted, with the reasons, until that succeeds, and log those that are new.
-    Walks try again."""
-    if new := counter.buffer.set_aside(reasons):
-        shown = [f"{owner_key!r}: {reason}" for owner_key, reason in list(new.items())[:EXAMPLES]]
-        record("aside", counter, level=logging.ERROR, owners=len(new), examples="; ".join(shown))
+def note_skipped(counter: Declaration, reasons: dict[str, str]) -> None:
+    """Note owners that cannot be stored or counted, with the reasons. Walks try again."""
+    examples = [f"{owner_key!r}: {reason}" for owner_key, reason in reasons.items()]
+    _note("skipped", "skipped", counter, examples, logging.ERROR)
+
+
+def _note(column: str, event: str, counter: Declaration, examples: Sequence[str], level: int) -> None:
+    """Note so many owners in the counter's row, the log and the history."""
+    if number := len(examples):
+        state_row(counter).update(**{column: F(column) + number, f"{column}_at": timezone.now()})
+        record(event, counter, level=level, owners=number, examples="; ".join(examples[:EXAMPLES]))

@@ -34,7 +34,7 @@ from ..reader import Reader
 from ..sql import dialect
 from ..sql.everyone import PAGE
 from ..sql.target import Chunk, Target
-from .findings import Difference, Result, note_mismatches, set_aside, unexplained
+from .findings import Difference, Result, note_mismatches, note_skipped, unexplained
 from .generations import state_row
 from .history import log_event
 
@@ -83,14 +83,14 @@ class Part:
     ``counts``  what is to be stored, then what is stored, by owner
     ``deltas``  what is added to stored totals by that, if nothing wrote behind the ORM's back; without owners for whom
                 Redis cannot tell
-    ``aside``   why the others are not stored, by owner key
     ``before``  the totals that were stored before
+    ``skipped`` why the others are not stored, by owner key
     """
 
     counts: dict[Key, int] = field(default_factory=dict)
     deltas: dict[Key, int] = field(default_factory=dict)
-    aside: dict[str, str] = field(default_factory=dict)
     before: dict[Key, int] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
 
 
 class Flusher:
@@ -120,14 +120,14 @@ class Flusher:
             can_tell = row.walk_speed != row.FULL_SPEED
             while not self.stopped() and self._flush_batch(row, can_tell):  # first, one that another flusher has left
                 pass
-        if self.result.owners or self.result.aside:
+        if self.result.owners or self.result.skipped:
             log_event("flush", self.counter, seconds=time.monotonic() - started, **asdict(self.result))
         return self.result
 
     def _flush_batch(self, row: CounterState, can_tell: bool) -> bool:
         """Write one batch, and report wrong counts if it ``can_tell`` them. Returns whether another one may wait."""
         buffer, own = self.counter.buffer, uuid4().hex
-        batch, size, number_aside = buffer.cut(row.mark, own)
+        batch, size = buffer.cut(row.mark, own)
         if not batch:
             return False
         done = int(row.mark.split(":")[1]) if row.mark.startswith(batch) else 0
@@ -143,9 +143,8 @@ class Flusher:
             if not is_stored:
                 return False
             self.result.owners += len(part.counts)
-            self.result.aside += len(part.aside)
-            if number_aside:
-                buffer.take_back([str(key) for key in part.counts])
+            self.result.skipped += len(part.skipped)
+            note_skipped(self.counter, part.skipped)
             if can_tell:
                 self._find_mismatches(part)
             done, step = end, min(2 * step, CHUNK)
@@ -162,7 +161,7 @@ class Flusher:
             try:
                 key = self.counter.decode(each.owner)
             except ValidationError:
-                part.aside[each.owner] = "it is not the primary key of an owner. Find out what wrote it"
+                part.skipped[each.owner] = "it is not the primary key of an owner. Find out what wrote it"
                 continue
             if each.total is None or (total := each.total - (each.later or 0)) < self.counter.least:
                 to_count.append(key)  # a negative total lacks a delta that is committed and not sent
@@ -175,7 +174,7 @@ class Flusher:
             for key in self._doubt_active(some):
                 part.deltas.pop(key, None)
         for key in [key for key, count in part.counts.items() if not -LIMIT <= count < LIMIT]:  # MariaDB would round it
-            part.aside[str(key)] = self._too_large(part.counts.pop(key))
+            part.skipped[str(key)] = self._too_large(part.counts.pop(key))
         return part
 
     def _count(self, part: Part, keys: Sequence[Key]) -> None:
@@ -186,7 +185,7 @@ class Flusher:
             if self.stopped() or not self.target.connection.is_usable():
                 raise
             if len(keys) == 1:
-                part.aside[str(keys[0])] = f"its rows cannot be counted: {error}"
+                part.skipped[str(keys[0])] = f"its rows cannot be counted: {error}"
                 return
             for key in keys:
                 self._count(part, [key])
@@ -202,12 +201,9 @@ class Flusher:
     # ------------------------------------------------------------------- store
     def _store(self, part: Part, row: CounterState, mark: str) -> bool:
         """Move the mark, and store counts in the order of keys, in one transaction. Returns False if the mark is not
-        what the flusher has seen. NotStored if the database refuses one of several counts; a single one is set
-        aside."""
+        what the flusher has seen. NotStored if the database refuses one of several counts; a single one is skipped."""
         counter, counts = self.counter, part.counts
         keys = sorted(counts)
-        if part.aside:  # before the mark moves, in case the process is killed
-            set_aside(counter, part.aside)
         try:
             with transaction.atomic(using=counter.db):
                 if not state_row(counter).filter(mark=row.mark).update(mark=mark):  # rule: mark
@@ -223,7 +219,7 @@ class Flusher:
                 raise NotStored from error
             if isinstance(error, ProgrammingError) and not is_raised:
                 raise
-            part.aside[str(keys[0])] = f"{self._too_large(counts.pop(keys[0]))}: {error}"
+            part.skipped[str(keys[0])] = f"{self._too_large(counts.pop(keys[0]))}: {error}"
             return self._store(part, row, mark)
         row.mark = mark
         return True

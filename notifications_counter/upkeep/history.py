@@ -30,15 +30,15 @@ class Texts(NamedTuple):
 
 
 EVENTS = {
-    "flush": Texts("flushed %(owners)d owner(s), set %(aside)d aside, %(seconds).2f s."),
+    "flush": Texts("flushed %(owners)d owner(s), skipped %(skipped)d, %(seconds).2f s."),
     "recount": Texts(
         "compared %(owners)d owner(s), %(wrong)d wrong.", _("Recount"), _("%(owners)s compared, %(wrong)s wrong")
     ),
     "mismatched": Texts(
-        "%(wrong)d owner(s) had a wrong count: %(examples)s. Their rows are counted now. Look for raw SQL, a trigger, "
+        "%(owners)d owner(s) had a wrong count: %(examples)s. Their rows are counted now. Look for raw SQL, a trigger, "
         "or a restored backup.",
         _("Wrong counts"),
-        _("%(wrong)s wrong: %(examples)s"),
+        _("%(owners)s wrong: %(examples)s"),
     ),
     "recovery": Texts(
         "%(reason)s. A generation begins: the first read of each owner counts rows, and everyone is "
@@ -70,7 +70,7 @@ EVENTS = {
         _("Flusher replaced"),
         _("by one of another release"),
     ),
-    "aside": Texts("%(owners)d owner(s) cannot be stored: %(examples)s.", _("Set aside"), "%(examples)s"),
+    "skipped": Texts("%(owners)d owner(s) cannot be stored: %(examples)s.", _("Not stored"), "%(examples)s"),
 }
 
 history = EventLog("history")

@@ -27,7 +27,7 @@ from ..declaration.primary_keys import Key
 from ..models import CounterState
 from ..sql.everyone import PAGE, Counted, Pages
 from ..sql.owners import of_owners
-from .findings import Difference, Result, note_mismatches, set_aside, unexplained
+from .findings import Difference, Result, note_mismatches, note_skipped, unexplained
 from .generations import refuse_in_transaction, state_row, walk_from_the_start
 from .history import record
 
@@ -109,8 +109,6 @@ class Walker:
     def compare_everyone(self, progress: Callable[[int], None], stopped: Callable[[], bool]) -> None:
         """Compare everyone. After each page, call ``progress`` with the number of owners compared."""
         position = None
-        if not self.dry_run:
-            self.counter.buffer.take_back()
         while found := self._page(position):
             self.compare(found)
             self._remove_orphans(found)
@@ -123,7 +121,7 @@ class Walker:
 
     def _page(self, after: str | None) -> list[Counted]:
         """Return the next owners after an owner key, None for the first. Pages get smaller while the database fails to
-        count them, as after a time limit. An owner who cannot be counted alone is set aside."""
+        count them, as after a time limit. An owner who cannot be counted alone is skipped."""
         while True:
             for size in (PAGE, 30, 1):
                 try:
@@ -137,7 +135,7 @@ class Walker:
                 return []
             after = str(key)
             if not self.dry_run:
-                set_aside(self.counter, {after: reason})
+                note_skipped(self.counter, {after: reason})
 
     # ---------------------------------------------------------------- together
     def walk_together(self, progress: Callable[[int], None], is_over: Callable[[], bool]) -> bool:
@@ -173,7 +171,6 @@ class Walker:
         if not row.walk_speed:
             if not options.WALK_SECONDS or _is_within(row.walk_began_at, timezone.now()):
                 return None
-            self.counter.buffer.take_back()
             self._move(row, **walk_from_the_start(row.GENTLE))
             return self._next()
         if _is_within(timezone.now(), row.walk_resumes_at):

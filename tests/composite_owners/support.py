@@ -43,5 +43,5 @@ def assert_stored(*counters: Counter) -> None:
         right = {owner: n for owner, n in truth(counter).items() if n}
         assert {tuple(owner): n for *owner, n in found if n} == right, counter.name
         assert counter.recount(dry_run=True).wrong == 0, counter.name
-        assert not counter.status().redis.aside
+        assert not counter.status().row.skipped
     assert_counted(*counters)

@@ -14,6 +14,7 @@ from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.display import moment
 from notifications_counter.timeseries import update_counters
+from notifications_counter.upkeep.findings import note_skipped
 from notifications_counter.upkeep.generations import state_row
 from notifications_counter.upkeep.history import history
 from tests.support import entries, messages, notify, redis_out_of_reach, unheard
@@ -56,14 +57,14 @@ def test_since_when_all_is_well_or_not(admin_client, url, few_healed, redis_clie
     history.record_event({"type": "walked", "counter": "unread", "timestamp": now - 90000})
     assert health(admin_client.get(url)).startswith(f"All has been well{since(now - 90000)}")
     first, second = all_counters()[:2]
-    second.buffer.set_aside({"\0": "1"})
+    note_skipped(second, {"\0": "1"})
     redis_client.hset(second.buffer.keys.state, "cut_at", now - 80000)
     redis_client.zadd(second.buffer.keys.pending, {"7": 1})
     response = admin_client.get(url)
     assert health(response).startswith(f"Something has been wrong{since(now - 80000)}")
     assert response.context["counter"] == second.name
     shown = numbers(response, second.name)
-    assert (shown["Set aside"], shown["Waiting"], shown["State"]) == ("1", "1", "has a problem")
+    assert (shown["Not stored"], shown["Waiting"], shown["State"]) == ("1", "1", "has a problem")
     assert admin_client.get(url, {"counter": first.name}).context["counter"] == first.name
 
 
@@ -71,7 +72,7 @@ def test_counters_events_and_the_server(admin_client, url, few_healed, alice):
     notify(alice)
     call_command("flush_counters", verbosity=0)
     state_row(unread).update(walk_speed="full speed", walked_to="7")
-    history.record_event({"type": "aside", "counter": "unread", "owners": 1, "examples": "\0: full" + 99 * "x"})
+    history.record_event({"type": "skipped", "counter": "unread", "owners": 1, "examples": "\0: full" + 99 * "x"})
     response = admin_client.get(url)
     shown = numbers(response)
     assert shown["State"] == "recovering, up to owner 7"

@@ -24,7 +24,6 @@ from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import RecountRequest
 from notifications_counter.monitoring.status import read_counter
 from notifications_counter.upkeep.generations import state_row
-from notifications_counter.upkeep.history import history
 from tests.support import announce, create, notify
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
@@ -58,9 +57,9 @@ def requested_since(seconds: int) -> None:
     RecountRequest.objects.filter(pk=request.pk).update(created_at=timezone.now() - timedelta(seconds=seconds))
 
 
-def mismatched(**wrong: Any) -> None:
-    """Walks have found wrong counts."""
-    state_row(unread).update(**wrong)
+def found(**columns: Any) -> None:
+    """What flushes and walks have found."""
+    state_row(unread).update(**columns)
 
 
 # ------------------------------------------------------------------------------------------------------------ --check
@@ -80,17 +79,16 @@ def test_check_says_a_sentence_for_each_thing_that_is_wrong(few_healed):
         in_flight_since(90 + i, part=f"part {i}")
     assert check()[1] == ""  # a few overdue intents are no problem
     in_flight_since(90, part="one more")
-    redis("HSET", "aside", "nobody", "too large")
     waiting_since(1000)
     out, error = check()
     assert out == ""
-    words = ("waited for 16 min, more than 5 min", "11 intents have been in flight", "1 owner could not be stored")
+    words = ("waited for 16 min, more than 5 min", "11 intents have been in flight")
     for line, part in zip(error.splitlines(), words, strict=True):
         assert line.startswith("unread: ")
         assert part in line
     seen = json.loads(check("--json")[0])
     assert not seen["ok"]
-    assert [problem["kind"] for problem in seen["problems"]] == ["backlog", "overdue", "set_aside"]
+    assert [problem["kind"] for problem in seen["problems"]] == ["backlog", "overdue"]
     assert list(seen["counters"]) == [counter.name for counter in all_counters()]
     assert seen["counters"]["unread"]["waiting"] == 1
 
@@ -133,12 +131,14 @@ def test_check_tells_of_the_last_failure_of_a_counter(few_healed, health, alice,
 
 
 @pytest.mark.parametrize(("hours", "is_shown"), [(5, True), (30, False)])
-def test_a_wrong_count_is_a_warning_for_a_day(few_healed, health, hours, is_shown):
-    mismatched(wrong=2, wrong_at=timezone.now() - timedelta(hours=hours, minutes=1))
+def test_what_flushes_and_walks_find_is_a_warning_for_a_day(few_healed, health, hours, is_shown):
+    at = timezone.now() - timedelta(hours=hours, minutes=1)
+    found(wrong=2, wrong_at=at, skipped=1, skipped_at=at)
     out, error = check()
     assert error == ""
-    assert out.startswith("Warning: unread: flush_counters found a wrong count 5 h ago" if is_shown else "All is well.")
-    assert len(json.loads(check("--json")[0])["warnings"]) == is_shown
+    for words in ("flush_counters found a wrong count 5 h ago", "A count could not be stored 5 h ago"):
+        assert (f"Warning: unread: {words}" in out) == is_shown
+    assert len(json.loads(check("--json")[0])["warnings"]) == 2 * is_shown
     assert health()[0] == 200
 
 
@@ -216,8 +216,7 @@ def test_metrics_show_the_state_of_each_counter(few_healed, alice, scrape):
     redis("HSET", "state", "cut_at", ago(200))
     in_flight_since(90)
     requested_since(50)
-    redis("HSET", "aside", "nobody", "too large")
-    mismatched(wrong=3)
+    found(wrong=3, skipped=1)
     seen = scrape()
     assert seen["up"] == {(counter.name, "default", ""): 1 for counter in all_counters()}
     expected = {
@@ -226,8 +225,8 @@ def test_metrics_show_the_state_of_each_counter(few_healed, alice, scrape):
         "overdue_intents": 1,
         "recovering": 0,
         "failing": 0,
-        "set_aside": 1,
         "mismatched_total": 3,
+        "skipped_total": 1,
     }
     assert {name: seen[name]["unread", "default", ""] for name in expected} == expected
     assert 200 <= seen["waiting_seconds"]["unread", "default", ""] < 230
@@ -249,7 +248,7 @@ def test_the_log_tells_of_a_recovery_a_flush_and_a_recount(alice, caplog):
     create(alice)
     unread.flush()
     flushed = logged(caplog, "flush")
-    assert (flushed["owners"], flushed["wrong"], flushed["aside"]) == (1, 0, 0)
+    assert (flushed["owners"], flushed["wrong"], flushed["skipped"]) == (1, 0, 0)
     unread.recount()
     assert (logged(caplog, "recount")["owners"], logged(caplog, "recount")["wrong"]) == (1, 0)
     caplog.clear()
@@ -257,14 +256,3 @@ def test_the_log_tells_of_a_recovery_a_flush_and_a_recount(alice, caplog):
     unread.heal()
     again = logged(caplog, "recovery")
     assert (again["levelname"], "lost data" in again["reason"]) == ("WARNING", True)
-
-
-def test_the_log_names_what_is_set_aside_once(healed, caplog):
-    bad = "\0"
-    for _ in range(2):
-        redis("ZADD", "pending", 3, bad)
-        unread.flush()
-    found = logged(caplog, "aside")
-    assert (found["levelname"], found["counter"], found["owners"]) == ("ERROR", "unread", 1)
-    [event] = history.latest(type="aside")
-    assert event["examples"].startswith(repr(bad))

@@ -166,8 +166,9 @@ class Round:
             for user in self.users
             if numbers[user] != rows[user]
         ]
-        found, status = unread.status(), unread.status().redis
-        if status.pending or status.flushing or status.aside or not found.is_ready:
+        found = unread.status()
+        status, row = found.redis, found.row
+        if status.pending or status.flushing or row.skipped or not found.is_ready:
             wrong.append(f"left over: {found}")
         return wrong
 

@@ -1,5 +1,6 @@
 """The flusher on real servers: what reaches the database, and what is kept away from it."""
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from notifications_counter.monitoring.status import read_counter
 from notifications_counter.reader import Reader
 from notifications_counter.sql.everyone import Pages
 from notifications_counter.upkeep.findings import Result
+from notifications_counter.upkeep.history import history
 from notifications_counter.writes.doubts import doubt, request_recounts
 from tests.support import (
     OtherConnection,
@@ -59,10 +61,11 @@ def create(user: Any, number: int = 1) -> None:
     Notification.objects.bulk_create(Notification(user_id=getattr(user, "pk", user), title="x") for _ in range(number))
 
 
-def aside(counter: Counter = unread) -> dict[str, str]:
-    """Who is set aside, and why."""
-    found = buffer(counter).client.redis.hgetall(buffer(counter).keys.aside)
-    return {owner.decode(): reason.decode() for owner, reason in found.items()}
+def skipped(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
+    """How many owners were skipped at a time, and some of them, with the reasons."""
+    found = [record for record in caplog.records if getattr(record, "event", "") == "skipped"]
+    assert {record.levelname for record in found} <= {"ERROR"}
+    return [(record.owners, record.examples) for record in found]
 
 
 # ------------------------------------------------------------------------------------------------------- what is stored
@@ -143,22 +146,22 @@ def refused(key: Any) -> Iterator[None]:
                 cursor.execute("DROP FUNCTION refuse")
 
 
-def test_a_count_that_the_database_refuses_is_set_aside_and_tried_again(healed, caplog):
+def test_a_count_that_the_database_refuses_is_skipped_and_tried_again(healed, caplog):
     keys = make_keys(9)
     for key in keys:
         create(key, 2)
     with refused(keys[4]):
-        result = unread.flush()
-        assert (result.owners, result.aside, unread.flush()) == (8, 1, Result())
+        assert unread.flush() == Result(8, skipped=1)
+        assert unread.flush() == Result()
     assert [stored(key) for key in keys] == [2, 2, 2, 2, 0, 2, 2, 2, 2]
-    assert list(aside()) == [str(keys[4])]
-    assert "unread_count cannot hold its count" in aside()[str(keys[4])]
-    assert [r.levelname for r in caplog.records if getattr(r, "event", "") == "aside"] == ["ERROR"]
-    assert [problem.kind for problem in status_of(unread).problems] == ["set_aside"]
+    ((number, examples),) = skipped(caplog)
+    assert (number, read_counter(unread).skipped, len(history.latest(type="skipped"))) == (1, 1, 1)
+    assert re.match(rf"'{keys[4]}': .*unread_count cannot hold its count", examples)
+    assert [warning.kind for warning in status_of(unread).warnings] == ["skipped"]
     unread.recount()
     assert doubted() == [str(keys[4])]
     unread.flush()
-    assert (stored(keys[4]), status_of(unread).problems) == (2, ())
+    assert stored(keys[4]) == 2
     assert_exact(*keys)
 
 
@@ -170,12 +173,9 @@ def test_members_that_something_else_wrote(healed, redis_client, caplog):
     deltas = dict(zip(map(str, others), [10**12, -(10**12), 1.5, 2.0**70, "inf"], strict=True))
     for _ in range(2):
         redis_client.zadd(buffer().keys.pending, {**dict.fromkeys(nobody, 2), **deltas})
-        assert unread.flush().aside == len(nobody)
-    assert set(aside()) == set(nobody)
-    assert [r.owners for r in caplog.records if getattr(r, "event", "") == "aside"] == [len(nobody)]
+        assert unread.flush().skipped == len(nobody)
+    assert [number for number, _ in skipped(caplog)] == [len(nobody)] * 2
     assert [stored(key) for key in keys] == [1] * 6
-    unread.recount()
-    assert aside() == {}
     assert_exact(*keys)
 
 
@@ -226,19 +226,19 @@ def uncountable(user: Any) -> Iterator[None]:
         yield
 
 
-def test_an_owner_who_cannot_be_counted_keeps_nobody_waiting(healed, alice, bob, make_user):
+def test_an_owner_who_cannot_be_counted_keeps_nobody_waiting(healed, alice, bob, make_user, caplog):
     users = [alice, bob, *(make_user() for _ in range(40))]
     for user in users:
         create(user)
     with uncountable(alice):
         unread.recount(dry_run=True)
-        assert aside() == {}
+        assert skipped(caplog) == []
         unread.invalidate()
         create(bob)
         unread.heal()  # the walk at full speed meets her, too
         unread.flush()
         assert [stored(user) for user in users] == [0, 2, *[1] * 40]
-        assert "statement timeout" in aside()[str(alice.pk)]
+        assert all(re.fullmatch(f"'{alice.pk}': .*statement timeout", examples) for _, examples in skipped(caplog))
         create(alice)
         create(bob)
         unread.flush()

@@ -27,7 +27,7 @@ from tests.support import (
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-KEYS = ["ready", "state", "pending", "flushing", "intents", "in_flight", "aside", "listeners", "total"]
+KEYS = ["ready", "state", "pending", "flushing", "intents", "in_flight", "listeners", "total"]
 
 
 @pytest.mark.parametrize(

@@ -268,12 +268,6 @@ def test_a_key_that_is_too_long_for_its_column_ends_no_walk(users):
     assert unread.recount().owners == 10
 
 
-def test_who_was_set_aside_is_tried_again_by_the_next_walk(users, clock):
-    buffer().set_aside({"nobody": "a reason"})
-    unread.heal()
-    assert read_counter(unread).set_aside == 0
-
-
 # --------------------------------------------------------------------------------------------- totals of deleted owners
 @pytest.mark.parametrize("how", ["full speed", "gentle", "on demand"])
 def test_totals_of_deleted_owners_are_removed(all_healed, house, garden, how):

@@ -130,11 +130,11 @@ class Command(CounterCommand):
             flushed = counter.flush(
                 progress=lambda done, total: self.show(f"{name}: owners flushed", done, total), stopped=stop.asked
             )
-            if flushed.owners or flushed.aside:
+            if flushed.owners or flushed.skipped:
                 wrong = f", {flushed.wrong:,} of them wrong before" if flushed.wrong else ""
-                aside = f", set {flushed.aside:,} aside" if flushed.aside else ""
+                skipped = f", skipped {flushed.skipped:,}" if flushed.skipped else ""
                 owners = number(flushed.owners, "owner")
-                self.say(f"{name}: flushed {owners}{wrong}{aside}, {time.monotonic() - started:.2f} s.")
+                self.say(f"{name}: flushed {owners}{wrong}{skipped}, {time.monotonic() - started:.2f} s.")
             elif not quiet:
                 self.say(f"{name}: nothing to flush.")
 
