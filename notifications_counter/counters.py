@@ -21,10 +21,10 @@ from .declaration import Declaration, declarations
 from .declaration.primary_keys import Key, many
 from .exceptions import ConfigurationError
 from .reader import Reader
-from .upkeep.findings import Difference, Result
+from .upkeep.findings import Result
 from .upkeep.flush import Flusher
 from .upkeep.generations import UpkeepStatus, refuse_in_transaction, state_row, upkeep_status
-from .upkeep.heal import heal, invalidate
+from .upkeep.heal import SECONDS, heal, invalidate
 from .upkeep.walk import recount
 
 
@@ -98,37 +98,34 @@ class Counter(Declaration):
 
     def heal(
         self,
-        seconds: float = 5.0,
+        seconds: float = SECONDS,
         progress: Callable[[int], None] = lambda compared: None,
         stopped: Callable[[], bool] = lambda: False,
-        report: Callable[[Difference], None] | None = None,
     ) -> Result:
         """Do what the flusher does before each flush: put in doubt owners whose change Redis has missed; begin with an
         empty cache if Redis is new or has lost data, and then compare everyone with the rows for about ``seconds``; and
         otherwise compare a page of owners if that is due. If more is to do, the result is ``unfinished``.
 
-        ``progress`` is called with the number of owners that this call has compared so far, and ``report`` with each
-        wrong count. The call ends after a page if ``stopped`` returns True. Raises NotInTransaction inside a
-        transaction.
+        ``progress`` is called with the number of owners that this call has compared so far. The call ends after a page
+        if ``stopped`` returns True. Raises NotInTransaction inside a transaction.
         """
-        return heal(self, seconds, progress, stopped, report)
+        return heal(self, seconds, progress, stopped)
 
     def recount(
         self,
         owners: Iterable[object] | None = None,
         dry_run: bool = False,
-        report: Callable[[Difference], None] | None = None,
         progress: Callable[[int], None] = lambda compared: None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> Result:
         """Compare the counts of these owners, by default of everyone, with the rows. Owners whose count is wrong are in
         doubt from then on: reads count their rows, and the next flush stores their counts. A ``dry_run`` only reports.
 
-        ``report`` is called with each wrong count, and ``progress`` with the number of owners compared so far. A
-        recount of everyone ends after a page if ``stopped`` returns True. Raises NotInTransaction inside a transaction.
+        ``progress`` is called with the number of owners compared so far. A recount of everyone ends after a page if
+        ``stopped`` returns True. Raises NotInTransaction inside a transaction.
         """
         owner_keys = None if owners is None else [str(self.key(owner)) for owner in many(owners)]
-        return recount(self, owner_keys, dry_run, report, progress, stopped)
+        return recount(self, owner_keys, dry_run, progress, stopped)
 
     def invalidate(self) -> None:
         """Discard what Redis holds. Call this after you have restored the database from a backup.

@@ -16,7 +16,7 @@ from collections import Counter as Tally
 from .counters import Counter, all_counters
 from .places import LocalCounter, at_each, local_counters
 from .upkeep.cleaning import clean_everywhere
-from .upkeep.flush import heal_and_flush
+from .upkeep.run import heal_and_flush
 
 
 def flush() -> dict[str, int]:
@@ -25,11 +25,11 @@ def flush() -> dict[str, int]:
     flushed: Tally[str] = Tally()
 
     def work(local: LocalCounter[Counter]) -> None:
-        def flush() -> None:
-            flushed[local.counter.name] += local.counter.flush().owners
-
-        while heal_and_flush(local.counter, local.counter.heal, flush):
-            pass
+        is_unfinished = True
+        while is_unfinished:
+            healed, stored = heal_and_flush(local.counter)
+            flushed[local.counter.name] += stored.owners
+            is_unfinished = healed.unfinished
 
     at_each(local_counters(all_counters()), work)
     return dict(flushed)

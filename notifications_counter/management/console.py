@@ -19,7 +19,7 @@ from ..counters import Counter
 from ..monitoring.display import explain
 from ..monitoring.status import read_counter
 from ..places import EXPECTED, OUTAGES, LocalCounter, at, local_counters
-from ..upkeep.findings import Difference
+from ..upkeep.findings import Result
 
 logger = logging.getLogger("notifications_counter")
 
@@ -66,6 +66,14 @@ class CounterCommand(BaseCommand):
             self._shown_at = time.monotonic()
             self.say(f"{step}: {done:,} of {total:,}" if total else f"{step}: {done:,}")
 
+    def say_wrong(self, name: str, result: Result) -> None:
+        """Say which counts of a counter were wrong."""
+        for found in result.differences:
+            change = f"{found.rows - found.was:+,}"
+            self.say(f"{name}: owner {found.owner}: count {found.was:,}, rows {found.rows:,} ({change}).")
+        if more := result.wrong - len(result.differences):
+            self.say(f"{name}: {more:,} more.")
+
     def say_problems(self, local: LocalCounter[Counter]) -> None:
         """Say what is wrong with a counter, as `flush_counters --check` does."""
         with at(local.place):
@@ -103,11 +111,6 @@ def at_least(minimum: int, kind: type[int] | type[float]) -> Callable[[str], flo
 
 
 # ---------------------------------------------------------------------- output
-def describe(found: Difference) -> str:
-    """Return a wrong count in words."""
-    return f"owner {found.owner}: count {found.was:,}, rows {found.rows:,} ({found.rows - found.was:+,})"
-
-
 def number(count: int, noun: str) -> str:
     """Return a count with its noun: 1 owner, 2 owners."""
     return f"{count:,} {noun}{pluralize(count)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from django.db.models import F
 from django.utils import timezone
@@ -17,6 +17,9 @@ from .history import record
 
 EXAMPLES = 5
 """How many owners the log names."""
+
+DIFFERENCES = 1000
+"""How many wrong counts a result describes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +36,19 @@ class Difference:
 class Result:
     """What a flush, a heal or a recount did: how many ``owners`` it wrote or compared; how many counts were ``wrong``,
     because something wrote behind the ORM's back; how many owners were ``skipped``, because they cannot be stored; and
-    whether it is ``unfinished``, because its time ran out before its work was done: call it again."""
+    whether it is ``unfinished``, because its time ran out before its work was done: call it again. ``differences``
+    describes the first thousand wrong counts."""
 
     owners: int = 0
     wrong: int = 0
     skipped: int = 0
     unfinished: bool = False
+    differences: list[Difference] = field(default_factory=list, compare=False)
+
+    def add_wrong(self, found: Sequence[Difference]) -> None:
+        """Add wrong counts."""
+        self.wrong += len(found)
+        self.differences += found[: DIFFERENCES - len(self.differences)]
 
 
 def unexplained(counter: Declaration, wrong: Sequence[Difference]) -> Sequence[Difference]:

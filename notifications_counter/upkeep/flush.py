@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from uuid import uuid4
 
 from django.core.exceptions import ValidationError
@@ -29,7 +28,6 @@ from ..chunks import chunked
 from ..declaration import Declaration
 from ..declaration.primary_keys import Key
 from ..models import CounterState
-from ..places import EXPECTED, OUTAGES
 from ..reader import Reader
 from ..sql import dialect
 from ..sql.everyone import PAGE
@@ -50,30 +48,6 @@ RAISED = {"P0001", 1644}
 
 class NotStored(Exception):
     """The database refuses one of several counts."""
-
-
-def heal_and_flush(counter: Declaration, heal: Callable[[], Result], flush: Callable[[], object]) -> bool:
-    """Heal and flush one counter, and note in Redis whether that failed. If the database cannot count some owners,
-    flush before the error is raised, so that the others need not wait. Returns whether more is to be healed."""
-    try:
-        try:
-            healed = heal()
-        except OperationalError:
-            with suppress(*OUTAGES):
-                flush()
-            raise
-        flush()
-    except Exception as error:
-        _note_run(counter, f"{type(error).__name__}: {' '.join(str(error).split())}")
-        raise
-    _note_run(counter)
-    return healed.unfinished
-
-
-def _note_run(counter: Declaration, failure: str = "") -> None:
-    """Note a run for monitoring, which sees itself if Redis or the database is out of reach."""
-    with suppress(*EXPECTED):
-        counter.buffer.note_run(failure)
 
 
 @dataclass
@@ -120,9 +94,11 @@ class Flusher:
             can_tell = row.walk_speed != row.FULL_SPEED
             while not self.stopped() and self._flush_batch(row, can_tell):  # first, one that another flusher has left
                 pass
-        if self.result.owners or self.result.skipped:
-            log_event("flush", self.counter, seconds=time.monotonic() - started, **asdict(self.result))
-        return self.result
+        done = self.result
+        if done.owners or done.skipped:
+            about = {"owners": done.owners, "wrong": done.wrong, "skipped": done.skipped}
+            log_event("flush", self.counter, seconds=time.monotonic() - started, **about)
+        return done
 
     def _flush_batch(self, row: CounterState, can_tell: bool) -> bool:
         """Write one batch, and report wrong counts if it ``can_tell`` them. Returns whether another one may wait."""
@@ -234,5 +210,5 @@ class Flusher:
             if key in part.deltas and (was := part.before.get(key, 0) + part.deltas[key]) != count:
                 wrong.append(Difference(key, was, count))
         mismatches = unexplained(self.counter, wrong)
-        self.result.wrong += len(mismatches)
+        self.result.add_wrong(mismatches)
         note_mismatches(self.counter, mismatches)

@@ -12,19 +12,16 @@ from ..conf import options
 from ..declaration import Declaration
 from ..models import RecountRequest
 from ..sql.everyone import PAGE
-from .findings import Difference, Result
+from .findings import Result
 from .generations import begin_generation, lost, refuse_in_transaction, state_row
 from .switch import declare, put_in_force, switch_on
 from .walk import Walker
 
+SECONDS = 5.0
+"""For how long one heal walks."""
 
-def heal(
-    counter: Declaration,
-    seconds: float,
-    progress: Callable[[int], None],
-    stopped: Callable[[], bool],
-    report: Callable[[Difference], None] | None,
-) -> Result:
+
+def heal(counter: Declaration, seconds: float, progress: Callable[[int], None], stopped: Callable[[], bool]) -> Result:
     """Heal a counter, and walk: at full speed for about ``seconds``, or a page of a gentle walk if it is due. See
     ``Counter.heal``."""
     until = time.monotonic() + seconds
@@ -40,7 +37,7 @@ def heal(
         return Result()
     if row is not None and lost(status, row, buffer.server()):
         begin_generation(counter)
-    walker = Walker(counter, report)
+    walker = Walker(counter)
     walker.result.unfinished = walker.walk_together(progress, lambda: stopped() or time.monotonic() > until)
     return walker.result
 

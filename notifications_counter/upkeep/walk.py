@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -36,12 +35,10 @@ SHARE = 0.05
 
 
 class Walker:
-    """Compares owners of a counter with the rows. ``report`` is called with each wrong count. ``dry_run``: change
-    nothing."""
+    """Compares owners of a counter with the rows. ``dry_run``: change nothing."""
 
-    def __init__(self, counter: Declaration, report: Callable[[Difference], None] | None = None, dry_run: bool = False):
+    def __init__(self, counter: Declaration, dry_run: bool = False):
         self.counter = counter
-        self.report = report or (lambda difference: None)
         self.dry_run = dry_run
         self.result = Result()
         self.pages = Pages(counter)
@@ -65,9 +62,7 @@ class Walker:
             if was is not None and peek == before[str(counted.key)] and not peek.is_in_flight:
                 wrong.append(Difference(counted.key, was, counted.rows))
         mismatches = unexplained(self.counter, wrong)
-        self.result.wrong += len(mismatches)
-        for difference in mismatches:
-            self.report(difference)
+        self.result.add_wrong(mismatches)
         if not self.dry_run:
             note_mismatches(self.counter, mismatches)
             self._doubt([counted.key for counted in suspects])
@@ -198,19 +193,18 @@ def recount(
     counter: Declaration,
     owner_keys: Iterable[str] | None,
     dry_run: bool,
-    report: Callable[[Difference], None] | None,
     progress: Callable[[int], None],
     stopped: Callable[[], bool],
 ) -> Result:
     """Compare these owners, or everyone, as ``Counter.recount`` says."""
     refuse_in_transaction(counter.db)
-    walker = Walker(counter, report, dry_run)
+    walker = Walker(counter, dry_run)
     if owner_keys is None:
         walker.compare_everyone(progress, stopped)
     else:
         walker.compare_these(owner_keys)
     if walker.result.owners and not dry_run:
-        record("recount", counter, **asdict(walker.result))
+        record("recount", counter, owners=walker.result.owners, wrong=walker.result.wrong)
     return walker.result
 
 

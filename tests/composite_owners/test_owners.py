@@ -75,10 +75,9 @@ def test_everyone_is_recounted_in_pages(monkeypatch):
     unheard(VoteCount.objects.filter(shop=2)._raw_delete, "default")
     unheard(Vote.objects.filter(shop=3, item__gt=1).delete)
     unheard(vote, 9)
-    found = []
-    result = votes.recount(report=found.append)
+    result = votes.recount()
     assert (result.owners, result.wrong) == (17, 11)
-    assert {tuple(difference.owner) for difference in found} == {
+    assert {tuple(difference.owner) for difference in result.differences} == {
         *((shop, item, 1) for shop in (1, 2) for item in range(4)), (3, 2, 1), (3, 3, 1), (9, 1, 1)
     }  # fmt: skip
     assert_stored(votes)

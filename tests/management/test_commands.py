@@ -128,6 +128,8 @@ def test_recount_prints_each_wrong_count(few_healed, make_user):
     assert {*lines[:2]} == {of_wrong, of_other}
     assert lines[2:] == ["unread: compared 2 owners, 2 wrong."]
     assert stored(wrong) == 7
+    with mock.patch("notifications_counter.upkeep.findings.DIFFERENCES", 1):
+        assert of_unread(run("recount_counters", "--dry-run"))[1] == "unread: 1 more."
     assert run("recount_counters", "--counter", "unread", "--owner", str(wrong.pk)) == [
         of_wrong,
         "unread: compared 1 owner, 1 wrong. Their rows were counted.",

@@ -17,7 +17,7 @@ from django.db import OperationalError, connection, transaction
 from notifications_counter import tasks
 from notifications_counter.buffer import Buffer
 from notifications_counter.buffer.client import read_all_owed
-from notifications_counter.counters import Counter, unread
+from notifications_counter.counters import unread
 from notifications_counter.exceptions import NotInTransaction
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.status import read_counter
@@ -352,10 +352,7 @@ def test_a_heal_that_the_database_fails_does_not_keep_the_flush(few_healed, alic
     """Nor does its error get lost."""
     create(alice)
 
-    def fail(counter: Counter, *args: Any, **kwargs: Any) -> Result:
-        raise OperationalError("going down")
-
-    monkeypatch.setattr(Counter, "heal", fail)
+    monkeypatch.setattr("notifications_counter.upkeep.run.heal", mock.Mock(side_effect=OperationalError("going down")))
     with pytest.raises(OperationalError, match="going down"):
         tasks.flush()
     assert stored(alice) == 1

@@ -10,15 +10,13 @@ from ...counters import Counter, all_counters
 from ...monitoring.display import duration
 from ...monitoring.status import MAX_AGE, read_status, sentences
 from ...places import LocalCounter, at, at_each
-from ...upkeep.findings import Result
-from ...upkeep.flush import heal_and_flush
+from ...upkeep.run import heal_and_flush
 from ..console import (
     CounterCommand,
     Failures,
     Stop,
     add_places,
     at_least,
-    describe,
     find_counters,
     number,
     stop_on_signals,
@@ -114,35 +112,24 @@ class Command(CounterCommand):
     def run(self, local: LocalCounter[Counter], stop: Stop, quiet: bool = False) -> bool:
         """Heal and flush one counter at one place. ``quiet``: print nothing if there was nothing to do. Returns whether
         healing has more to do."""
-        name, counter, place = local
-
-        def heal() -> Result:
-            return counter.heal(
-                progress=lambda done: self.show(f"{name}: owners compared", done),
-                stopped=stop.asked,
-                report=lambda found: self.say(f"{name}: {describe(found)}."),
-            )
-
-        def flush() -> None:
-            if stop.asked():
-                return
-            started = time.monotonic()
-            flushed = counter.flush(
-                progress=lambda done, total: self.show(f"{name}: owners flushed", done, total), stopped=stop.asked
-            )
-            if flushed.owners or flushed.skipped:
-                wrong = f", {flushed.wrong:,} of them wrong before" if flushed.wrong else ""
-                skipped = f", skipped {flushed.skipped:,}" if flushed.skipped else ""
-                owners = number(flushed.owners, "owner")
-                self.say(f"{name}: flushed {owners}{wrong}{skipped}, {time.monotonic() - started:.2f} s.")
-            elif not quiet:
-                self.say(f"{name}: nothing to flush.")
-
         if stop.asked():
             return False
+        name, counter, place = local
         self.begin()
+        started = time.monotonic()
         with at(place):
-            return heal_and_flush(counter, heal, flush)
+            healed, flushed = heal_and_flush(
+                counter, lambda step, *numbers: self.show(f"{name}: owners {step}", *numbers), stop.asked
+            )
+        self.say_wrong(name, healed)
+        if flushed.owners or flushed.skipped:
+            wrong = f", {flushed.wrong:,} of them wrong before" if flushed.wrong else ""
+            skipped = f", skipped {flushed.skipped:,}" if flushed.skipped else ""
+            owners, seconds = number(flushed.owners, "owner"), time.monotonic() - started
+            self.say(f"{name}: flushed {owners}{wrong}{skipped}, {seconds:.2f} s.")
+        elif not quiet and not stop.asked():
+            self.say(f"{name}: nothing to flush.")
+        return healed.unfinished
 
     # ------------------------------------------------------------------ check
     def check_state(self, max_age: float, as_json: bool) -> None:

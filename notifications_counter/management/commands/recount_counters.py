@@ -8,8 +8,7 @@ from django.core.management.base import CommandError, CommandParser
 from ...counters import Counter, all_counters, counter_named
 from ...declaration.primary_keys import Key
 from ...places import LocalCounter, at, at_each
-from ...upkeep.findings import Difference
-from ..console import CounterCommand, add_places, describe, find_counters, number, stop_on_signals
+from ..console import CounterCommand, add_places, find_counters, number, stop_on_signals
 
 
 class Command(CounterCommand):
@@ -62,16 +61,14 @@ class Command(CounterCommand):
         name, counter, _ = local
         self.begin()
 
-        def report(found: Difference) -> None:
-            self.say(f"{name}: {describe(found)}.")
-
         def progress(compared: int) -> None:
             self.show(f"{name}: owners compared", compared)
 
         if not self.dry_run:
-            counter.heal(math.inf, progress, report=report)
+            self.say_wrong(name, counter.heal(math.inf, progress))
         with stop_on_signals() as stop:
-            result = counter.recount(keys, self.dry_run, report, progress, stop.asked)
+            result = counter.recount(keys, self.dry_run, progress, stop.asked)
+        self.say_wrong(name, result)
         if not self.dry_run and not result.unfinished:
             counter.flush()
         now = "" if self.dry_run or result.unfinished or not result.wrong else " Their rows were counted."

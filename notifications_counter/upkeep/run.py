@@ -1,0 +1,49 @@
+"""One run of the flusher for one counter: heal, then flush."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from django.db import OperationalError
+
+from ..declaration import Declaration
+from ..places import EXPECTED, OUTAGES
+from .findings import Result
+from .flush import Flusher
+from .heal import SECONDS, heal
+
+
+def heal_and_flush(
+    counter: Declaration,
+    progress: Callable[..., None] = lambda step, done, total=None: None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> tuple[Result, Result]:
+    """Heal and flush a counter, and note in Redis whether that failed. Returns what healing and flushing did.
+
+    If the database cannot count some owners, flush before the error is raised, so that the others need not wait.
+    ``progress`` is called with the step, and the numbers of owners done and, if it is known, of all.
+    """
+
+    def flush() -> Result:
+        return Flusher(counter, lambda done, total: progress("flushed", done, total), stopped).flush()
+
+    try:
+        try:
+            healed = heal(counter, SECONDS, lambda done: progress("compared", done), stopped)
+        except OperationalError:
+            with suppress(*OUTAGES):
+                flush()
+            raise
+        flushed = Result() if stopped() else flush()
+    except Exception as error:
+        _note_run(counter, f"{type(error).__name__}: {' '.join(str(error).split())}")
+        raise
+    _note_run(counter)
+    return healed, flushed
+
+
+def _note_run(counter: Declaration, failure: str = "") -> None:
+    """Note a run for monitoring, which sees itself if Redis or the database is out of reach."""
+    with suppress(*EXPECTED):
+        counter.buffer.note_run(failure)
