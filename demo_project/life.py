@@ -6,7 +6,6 @@ from datetime import timedelta
 from random import choice, choices, randrange, uniform
 
 from django.conf import settings
-from django.test import override_settings
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
@@ -47,12 +46,10 @@ def settle(users: list) -> None:
         for place, user in enumerate(users)
         for n, row in enumerate(NOTIFICATIONS)
     ]
-    # The charts must not show that they were created just now.
-    with override_settings(NOTIFICATIONS_COUNTER=settings.NOTIFICATIONS_COUNTER | {"RECORD_ACTIVITY": False}):
-        Notification.objects.bulk_create(first)
-        Notification.objects.filter(created_at__lt=timezone.now() - timedelta(days=3)).mark_as_read()
+    Notification.objects.bulk_create(first)
+    Notification.objects.filter(created_at__lt=timezone.now() - timedelta(days=3)).mark_as_read()
     for counter in all_counters():
-        counter.recount()
+        counter.invalidate()  # so that the charts do not show that they were created just now
     now = int(time.time())
     for slice_, backs in ((MINUTE, range(1, 60)), (HOUR, range(1, 48)), (DAY, range(2, 31))):
         for back in backs:
@@ -60,7 +57,7 @@ def settle(users: list) -> None:
 
 
 def _happened(at: int, minutes: int, now: int) -> None:
-    """Add what RECORD_ACTIVITY would have counted: as much as in `go_on` by day, less at night and at weekends."""
+    """Add what the flusher would have counted: as much as in `go_on` by day, less at night and at weekends."""
     much = minutes * (0.65 + 0.35 * math.cos(2 * math.pi * (now - at) / DAY) if minutes < 24 * 60 else 0.65)
     if time.gmtime(at).tm_wday >= 5:
         much /= 2

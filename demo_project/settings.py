@@ -83,7 +83,6 @@ NOTIFICATIONS_COUNTER = {
     "ICONS": {"": "demo/bell.svg"} | {kind: f"demo/{kind}.svg" for kind in ("comment", "order", "security")},
     "DEPLOY_SECONDS": 0,  # no other release runs
     "WALK_SECONDS": 10,  # so that the dashboard soon shows a comparison
-    "RECORD_ACTIVITY": True,  # for the charts of the dashboard
 }
 
 # Nothing to store or to clean up, and one write less for each login.

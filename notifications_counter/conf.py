@@ -50,10 +50,6 @@ def _distinct(value: object, valid: Callable[[object], bool]) -> bool:
     return isinstance(value, list | tuple) and all(map(valid, value)) and len(set(value)) == len(value)
 
 
-def _bool(value: object) -> bool:
-    return isinstance(value, bool)
-
-
 def _texts(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(text, str) for pair in value.items() for text in pair)
 
@@ -87,7 +83,6 @@ class Options:
     DEPLOY_SECONDS = Entry[float](300, _seconds, "a non-negative number of seconds")
     WALK_SECONDS = Entry[float](86400, _seconds, "a non-negative number of seconds")
     RETRY_AFTER = Entry[float](5, _seconds, "a non-negative number of seconds")
-    RECORD_ACTIVITY = Entry(False, _bool, "True or False")
     ICONS = Entry[Mapping[str, str]]({}, _texts, "a dict of kinds and their icons: texts, or paths of static files")
     COUNTERS = Entry[Sequence[str]](
         ("unread",),

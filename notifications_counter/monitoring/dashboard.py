@@ -16,7 +16,6 @@ from django.utils.translation import pgettext
 
 from ..buffer.types import UNREADABLE
 from ..checks.servers import check_server, infos
-from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..places import LocalCounter, at, visible_counters
@@ -52,8 +51,7 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
             found |= {"servers": server_table(servers), "counter": shown.name}
             with at(shown.place):
                 found["events"] = event_table()
-                if options.RECORD_ACTIVITY:
-                    found["activity"] = activity(shown.counter, PRECISIONS[by])
+                found["activity"] = activity(shown.counter, PRECISIONS[by])
         since = since if problems else well_since(status)
     return {**found, "since": since and moment(since).removesuffix(".")}
 

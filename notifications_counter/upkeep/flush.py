@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -25,13 +26,16 @@ from django.db import (
 
 from ..buffer.types import LIMIT, Fetched
 from ..chunks import chunked
+from ..databases.routing import working_on
 from ..declaration import Declaration
 from ..declaration.primary_keys import Key
+from ..exceptions import BufferUnavailable
 from ..models import CounterState
 from ..reader import Reader
 from ..sql import dialect
 from ..sql.everyone import PAGE
 from ..sql.target import Chunk, Target
+from ..timeseries import LARGEST, TimeSeries
 from .findings import Difference, Result, note_mismatches, note_skipped, unexplained
 from .generations import state_row
 from .history import log_event
@@ -121,6 +125,7 @@ class Flusher:
             self.result.owners += len(part.counts)
             self.result.skipped += len(part.skipped)
             note_skipped(self.counter, part.skipped)
+            self._record_activity(part)
             if can_tell:
                 self._find_mismatches(part)
             done, step = end, min(2 * step, CHUNK)
@@ -202,6 +207,14 @@ class Flusher:
 
     def _too_large(self, count: int) -> str:
         return f"{self.counter.totals._meta.get_field(self.counter.field)} cannot hold its count, {count}"
+
+    def _record_activity(self, part: Part) -> None:
+        """Add the rises and falls of the counts to the time-sliced counters, for the charts of the dashboard."""
+        rises, deltas = sum(delta for delta in part.deltas.values() if delta > 0), sum(part.deltas.values())
+        counts = {"added": min(rises, LARGEST), "removed": min(rises - deltas, LARGEST)}
+        if rises or deltas:
+            with suppress(BufferUnavailable), working_on(self.counter.db):
+                TimeSeries().update_counters({f"{self.counter.name}:{what}": n for what, n in counts.items() if n})
 
     def _find_mismatches(self, part: Part) -> None:
         """Report counts that did not change by just the deltas: something wrote behind the ORM's back."""

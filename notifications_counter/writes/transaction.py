@@ -11,7 +11,6 @@ import math
 import os
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import repeat
 from typing import NamedTuple
 
@@ -20,12 +19,11 @@ from ..buffer.buffer import ANNOUNCED, COUNTING_IS_OFF
 from ..buffer.calls import OWNERS_PER_CALL
 from ..chunks import chunked, in_groups
 from ..conf import options
-from ..databases.routing import in_schema, schema_of, working_on
+from ..databases.routing import in_schema, schema_of
 from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
 from ..internals import BaseDatabaseWrapper
 from ..signals import counts_changed
-from ..timeseries import LARGEST, TimeSeries
 from .doubts import EVERYONE, Deltas, Owner, OwnerKey, OwnerKeys, doubt, request_or_log
 
 
@@ -136,8 +134,6 @@ class TransactionLog:
             except BaseException:
                 self._confirm()  # nothing is added twice: an intent that is gone puts its owners in doubt
                 raise
-            if options.RECORD_ACTIVITY:
-                self._record_activity()
             if counts_changed.receivers:
                 self._signal()
 
@@ -168,17 +164,6 @@ class TransactionLog:
                 named = [counter.parse(owner_key) for owner_key in owner_keys if owner_key is not EVERYONE]
                 owners = None if EVERYONE in deltas else named
                 counts_changed.send_robust(sender=counter, counter=counter, owners=owners, using=self.using)
-
-    def _record_activity(self) -> None:
-        """Add the rises and falls of the counts to the time-sliced counters, at most once."""
-        counts: dict[str, int] = {}
-        for counter, deltas in self.deltas.items():
-            for delta in filter(None, deltas.values()):
-                name = f"{counter.name}:{'added' if delta > 0 else 'removed'}"
-                counts[name] = min(counts.get(name, 0) + abs(delta), LARGEST)
-        if counts:
-            with suppress(BufferUnavailable), working_on(self.using):
-                TimeSeries().update_counters(counts)
 
 
 def _grouped(intents: Sequence[Intent]) -> list[Sequence[Intent]]:

@@ -6,4 +6,4 @@ from tests.settings import *  # noqa: F403
 from tests.settings import DATABASES
 
 DATABASES["default"]["TEST"] = {}  # in memory on SQLite, elsewhere test_…
-NOTIFICATIONS_COUNTER = {"KEY_PREFIX": os.environ["TEST_KEY_PREFIX"], "RECORD_ACTIVITY": True}
+NOTIFICATIONS_COUNTER = {"KEY_PREFIX": os.environ["TEST_KEY_PREFIX"]}

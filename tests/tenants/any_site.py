@@ -20,7 +20,7 @@ from notifications_counter.inbox.stream import stream
 from notifications_counter.models import Notification
 from notifications_counter.timeseries import TimeSeries, get_counter, update_counter
 from notifications_counter.upkeep.history import history
-from tests.support import PATIENCE, entries, wait_until
+from tests.support import PATIENCE, wait_until
 
 from .common import HAS_SCHEMAS, NAMES, at, check, notify, tenants, users  # noqa: F401
 
@@ -57,15 +57,15 @@ def test_each_tenant_has_its_own_counts(capsys: Any) -> None:
 
 def test_logs_belong_to_a_tenant() -> None:
     shared_log, shared_series = EventLog("audit", shared=True), TimeSeries(name="all", shared=True)
-    with entries(RECORD_ACTIVITY=True):
-        call_command("flush_counters", verbosity=0)
-        for number, name in enumerate(NAMES, 1):
-            with at(name):
-                notify(number)
-                events.record_events([{"type": "login", "tenant": name}] * number)
-                shared_log.record_event({"type": "login", "tenant": name})
-                for series in (update_counter, shared_series.update_counter):
-                    series("hits", number)
+    call_command("flush_counters", verbosity=0)
+    for number, name in enumerate(NAMES, 1):
+        with at(name):
+            notify(number)
+            events.record_events([{"type": "login", "tenant": name}] * number)
+            shared_log.record_event({"type": "login", "tenant": name})
+            for series in (update_counter, shared_series.update_counter):
+                series("hits", number)
+    call_command("flush_counters", verbosity=0)
     for number, name in enumerate(NAMES, 1):
         with at(name):
             assert history.count_type("walked") == len(all_counters())

@@ -23,6 +23,8 @@ from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.status import read_counter
 from notifications_counter.reader import Reader
 from notifications_counter.sql.everyone import Pages
+from notifications_counter.testing import isolated_counters
+from notifications_counter.timeseries import get_counter
 from notifications_counter.upkeep.findings import Result
 from notifications_counter.upkeep.history import history
 from notifications_counter.writes.doubts import doubt, request_recounts
@@ -246,6 +248,23 @@ def test_an_owner_who_cannot_be_counted_keeps_nobody_waiting(healed, alice, bob,
     with entries(WALK_SECONDS=0.001):
         unread.heal()
     assert_heals(*users)
+
+
+@pytest.mark.once
+def test_charts_show_how_counts_rise_and_fall(alice, bob):
+    with isolated_counters():
+        unread.heal()
+        one, *_ = [Notification.objects.create(user=alice, title="x") for _ in range(3)]
+        create(bob, 5)
+        Notification.objects.for_user(bob).mark_as_read()
+        unread.flush()
+        one.mark_as_read()
+        create(bob, 2)
+        unread.flush()
+        buffer().doubt([str(bob.pk)])  # by how much it has changed is unknown
+        unread.flush()
+        total = {what: sum(n for _, n in get_counter(f"unread:{what}", 86400)) for what in ("added", "removed")}
+        assert total == {"added": 5, "removed": 1}
 
 
 # ----------------------------------------------------------------------------------------------------------- mismatches
