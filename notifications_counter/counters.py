@@ -17,13 +17,14 @@ from django.db.models import Q
 from django.dispatch import receiver
 
 from .conf import ENTRIES, SETTING, is_integer, options
+from .databases.transactions import forbid_transaction
 from .declaration import Declaration, declarations
 from .declaration.primary_keys import Key, many
 from .exceptions import ConfigurationError
 from .reader import Reader
 from .upkeep.findings import Result
 from .upkeep.flush import Flusher
-from .upkeep.generations import UpkeepStatus, refuse_in_transaction, state_row, upkeep_status
+from .upkeep.generations import UpkeepStatus, state_row, upkeep_status
 from .upkeep.heal import SECONDS, heal, invalidate
 from .upkeep.walk import recount
 
@@ -91,7 +92,7 @@ class Counter(Declaration):
         and of all owners in the batch, and the flush ends if ``stopped`` returns True. Raises NotInTransaction inside a
         transaction.
         """
-        refuse_in_transaction(self.db)
+        forbid_transaction(self.db)
         if not state_row(self).exclude(mark="").exists():  # as in each test whose database starts empty
             self.heal(stopped=stopped)
         return Flusher(self, progress, stopped).flush()

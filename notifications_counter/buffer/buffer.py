@@ -78,7 +78,7 @@ class Buffer:
     def total(self, owner: str) -> int | None:
         """Return the cached total of an owner; None if it is not cached, or in flight. BufferUnavailable if no total
         can be trusted, or counting is off."""
-        self._refuse_if_silent()
+        self._require_counting()
         while True:
             trusted = self.trusted
             ready, total = self.client.ask(Call(("MGET", self.keys.ready, trusted.prefix + owner)))
@@ -92,13 +92,13 @@ class Buffer:
 
     def totals(self, owners: Sequence[object]) -> list[int | None]:
         """Return the cached totals of owners, given by primary keys, as ``total`` does, in one round trip."""
-        self._refuse_if_silent()
+        self._require_counting()
         trusted = self.trusted
         calls = [
             Call(("MGET", self.keys.ready, *as_bytes(some, trusted.prefix))) for some in chunked(owners, ARGUMENTS - 1)
         ]
         found: list[int | None] = []
-        for ready, *values in self.client.ask_each(calls):
+        for ready, *values in self.client.ask_all(calls):
             if ready != trusted.ready:
                 self.trust(ready)
                 return self.totals(owners)
@@ -124,7 +124,7 @@ class Buffer:
         """Whether this process takes counting for off."""
         return self.silent_until > time.monotonic()
 
-    def _refuse_if_silent(self) -> None:
+    def _require_counting(self) -> None:
         if self.is_silent:
             raise BufferUnavailable("Counting is off.")
 

@@ -84,12 +84,12 @@ class Client:
     # ---------------------------------------------------------------- calls
     def ask(self, call: Call) -> Any:
         """Send a call and return its reply. BufferUnavailable if Redis did not answer or refused."""
-        (outcome,) = self.ask_all([call])
+        (outcome,) = self.send([call])
         if isinstance(outcome, BufferUnavailable):
             raise outcome
         return outcome
 
-    def ask_all(self, calls: Sequence[Call], urgent: bool = False, wait: bool = True) -> list[Any]:
+    def send(self, calls: Sequence[Call], urgent: bool = False, wait: bool = True) -> list[Any]:
         """Send calls in one go, and return the outcome of each: the reply, or the BufferUnavailable to raise. For
         RETRY_AFTER seconds after a failure, only ``urgent`` calls are sent. Without ``wait``, where the thread holds a
         connection, whoever uses it next reads the replies, and the outcomes are None."""
@@ -100,21 +100,21 @@ class Client:
         except BufferUnavailable as error:
             unavailable = error
         except EXHAUSTED as error:
-            unavailable = self.breaker.refuse("a connection", error)
+            unavailable = self.breaker.note_refusal("a connection", error)
             if any(call.must_arrive for call in calls):
                 self.breaker.trip(error)
         except FAILURES as error:
             unavailable = self.breaker.trip(error)
         else:
-            outcomes = [self._refused(call, r) if isinstance(r, ResponseError) else r for call, r in answers]
+            outcomes = [self._refusal(call, r) if isinstance(r, ResponseError) else r for call, r in answers]
             return outcomes[-len(calls) :] or [None] * len(calls)  # before them, those of calls that were owed a reply
         for call in calls:
             self._note_missed(call)
         return [unavailable] * len(calls)
 
-    def ask_each(self, calls: Sequence[Call]) -> list[Any]:
+    def ask_all(self, calls: Sequence[Call]) -> list[Any]:
         """Send calls in one go, and return their replies. BufferUnavailable if any of them failed."""
-        outcomes = self.ask_all(calls)
+        outcomes = self.send(calls)
         for outcome in outcomes:
             if isinstance(outcome, BufferUnavailable):
                 raise outcome
@@ -136,9 +136,9 @@ class Client:
             raise self.breaker.trip(error) from None
 
     # ------------------------------------------------------------- failures
-    def _refused(self, call: Call, error: ResponseError) -> BufferUnavailable:
+    def _refusal(self, call: Call, error: ResponseError) -> BufferUnavailable:
         """Note that Redis has refused a call, and return the exception to raise."""
-        unavailable = self.breaker.refuse(call.name, error)
+        unavailable = self.breaker.note_refusal(call.name, error)
         self.note_trouble(str(unavailable))
         if call.must_arrive:
             self._note_missed(call)

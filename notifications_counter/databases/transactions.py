@@ -33,3 +33,14 @@ def require_autocommit(connection: BaseDatabaseWrapper) -> None:
             "Nothing was done, because nothing would be committed. Switch autocommit on, in DATABASES or by hand, and "
             "end a transaction that raw SQL has begun."
         )
+
+
+def forbid_transaction(using: str) -> None:
+    """Raise NotInTransaction inside a transaction, where a flush or a walk could neither commit nor see what others
+    commit."""
+    if in_transaction(connections[using]):
+        raise NotInTransaction(
+            "A flush or a recount cannot run inside a transaction: it would remove changes from Redis that may still "
+            "be rolled back, and miss what others commit. Call it outside of atomic() and of transactions begun by raw "
+            "SQL, with autocommit switched on."
+        )

@@ -16,9 +16,7 @@ from ..buffer import BufferStatus
 from ..buffer.types import OFF
 from ..conf import options
 from ..databases.identity import identify
-from ..databases.transactions import in_transaction
 from ..declaration import Declaration
-from ..exceptions import NotInTransaction
 from ..models import CounterState
 from .history import record
 
@@ -122,14 +120,3 @@ def begin_generation(counter: Declaration, reason: str = "") -> bool:
     buffer.is_known = True
     record("recovery", counter, level=logging.INFO if is_first else logging.WARNING, reason=reason)
     return True
-
-
-def refuse_in_transaction(using: str) -> None:
-    """Raise NotInTransaction inside a transaction, where a flush or a walk could neither commit nor see what others
-    commit."""
-    if in_transaction(connections[using]):
-        raise NotInTransaction(
-            "A flush or a recount cannot run inside a transaction: it would remove changes from Redis that may still "
-            "be rolled back, and miss what others commit. Call it outside of atomic() and of transactions begun by raw "
-            "SQL, with autocommit switched on."
-        )

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from ..buffer import Buffer
 from ..buffer.types import OFF
 from ..conf import options
+from ..databases.transactions import forbid_transaction
 from ..declaration import Declaration
 from ..models import RecountRequest
 from ..sql.everyone import PAGE
 from .findings import Result
-from .generations import begin_generation, lost, refuse_in_transaction, state_row
+from .generations import begin_generation, lost, state_row
 from .switch import declare, put_in_force, switch_on
 from .walk import Walker
 
@@ -25,7 +26,7 @@ def heal(counter: Declaration, seconds: float, progress: Callable[[int], None], 
     """Heal a counter, and walk: at full speed for about ``seconds``, or a page of a gentle walk if it is due. See
     ``Counter.heal``."""
     until = time.monotonic() + seconds
-    refuse_in_transaction(counter.db)
+    forbid_transaction(counter.db)
     if not put_in_force(counter):
         return Result()
     _doubt_requested(counter)
@@ -72,6 +73,6 @@ def _ground_overdue(buffer: Buffer, stopped: Callable[[], bool]) -> None:
 
 def invalidate(counter: Declaration) -> None:
     """Discard what Redis holds, because the database was restored. The next heal walks over everyone."""
-    refuse_in_transaction(counter.db)
+    forbid_transaction(counter.db)
     if put_in_force(counter):
         begin_generation(counter, "the database was restored from a backup")

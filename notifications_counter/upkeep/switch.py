@@ -14,10 +14,11 @@ from ..buffer.keys import Keys
 from ..buffer.types import OFF
 from ..conf import options
 from ..databases.identity import identify
+from ..databases.transactions import forbid_transaction
 from ..declaration import Declaration, switched_off
 from ..exceptions import BufferUnavailable
 from ..models import CounterState
-from .generations import deploy_seconds, is_window_over, refuse_in_transaction, state_row
+from .generations import deploy_seconds, is_window_over, state_row
 from .history import record
 
 REPLACED = "replaced"
@@ -86,7 +87,7 @@ def _forget_switched_off(counter: Declaration) -> None:
 def switch_off(counter: Declaration) -> bool:
     """Have readers count rows and writers tell nobody. Returns whether Redis knows. Otherwise, the next heal tells
     it."""
-    refuse_in_transaction(counter.db)
+    forbid_transaction(counter.db)
     declare(counter, OFF)
     try:
         tell_redis(counter)
@@ -105,7 +106,7 @@ def tell_redis(counter: Declaration) -> None:
 def switch_on(counter: Declaration) -> float:
     """Have writers tell Redis again, as after a change of the declaration. Returns for how many seconds readers go on
     to count rows. BufferUnavailable if Redis can't be told; then counting stays off."""
-    refuse_in_transaction(counter.db)
+    forbid_transaction(counter.db)
     return _window(declare(counter, counter.fingerprint))
 
 

@@ -21,13 +21,14 @@ from django.utils import timezone
 from ..buffer.types import Peek
 from ..chunks import chunked
 from ..conf import options
+from ..databases.transactions import forbid_transaction
 from ..declaration import Declaration
 from ..declaration.primary_keys import Key
 from ..models import CounterState
 from ..sql.everyone import PAGE, Counted, Pages
 from ..sql.owners import of_owners
 from .findings import Difference, Result, note_mismatches, note_skipped, unexplained
-from .generations import refuse_in_transaction, state_row, walk_from_the_start
+from .generations import state_row, walk_from_the_start
 from .history import record
 
 SHARE = 0.05
@@ -197,7 +198,7 @@ def recount(
     stopped: Callable[[], bool],
 ) -> Result:
     """Compare these owners, or everyone, as ``Counter.recount`` says."""
-    refuse_in_transaction(counter.db)
+    forbid_transaction(counter.db)
     walker = Walker(counter, dry_run)
     if owner_keys is None:
         walker.compare_everyone(progress, stopped)

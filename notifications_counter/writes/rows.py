@@ -35,17 +35,13 @@ def is_plain(query: Query) -> bool:
     )
 
 
-def keys_listed(query: Query) -> int:
-    """Return how many primary keys the WHERE clause lists, as those of ``save()`` and ``delete()`` do; 0 if none."""
+def lists_keys(query: Query) -> bool:
+    """Return whether the WHERE clause lists primary keys, as those of ``save()`` and ``delete()`` do."""
     where: Any = query.where
-    if where.connector != AND or where.negated:
-        return 0
-    keys = [
-        [node.rhs] if isinstance(node, Exact) else node.rhs
-        for node in where.children
-        if isinstance(node, Exact | In) and is_lookup_of_django(node) and node.lhs.target.primary_key
-    ]
-    return min((len(listed) for listed in keys if not hasattr(listed, "resolve_expression")), default=0)
+    if not is_plain(query) or where.connector != AND or where.negated:
+        return False
+    lookups = [node for node in where.children if isinstance(node, Exact | In) and is_lookup_of_django(node)]
+    return any(node.lhs.target.primary_key and not hasattr(node.rhs, "resolve_expression") for node in lookups)
 
 
 def is_repeatable(query: Query) -> bool:

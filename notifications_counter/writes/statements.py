@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ from .rows import (
     convert,
     is_plain,
     is_repeatable,
-    keys_listed,
+    lists_keys,
     lock_rows,
     rows_by_key,
     selects_first,
@@ -60,24 +61,36 @@ def doubts_of(owner_keys: Iterable[OwnerKey | None]) -> dict[OwnerKey, Delta]:
     return dict.fromkeys(owner_key for owner_key in owner_keys if owner_key is not None)
 
 
-# ------------------------------------------------------------------------- INSERT
-class Insert:
-    """An INSERT, which ``execute_by`` executes, and which returns these ``fields``. ``is_stock``: query and compiler
-    have Django's own classes. Others may do anything.
+@dataclass
+class Statement:
+    """A statement on a table with these ``counters``, which ``execute_by`` executes, and which returns these
+    ``fields``. ``is_stock``: query and compiler have Django's own classes. Others may do anything.
 
     ``owners``  whose counts it may change; None if only the database can tell
     """
 
-    def __init__(
-        self, counters: Counters, compiler: SQLCompiler, execute_by: Execute, is_stock: bool, fields: Fields | None
-    ):
-        self.counters, self.compiler, self.is_stock, self.fields = counters, compiler, is_stock, fields
-        query: Any = compiler.query
-        self.query = query
-        self.connection, self._execute_by = compiler.connection, execute_by
+    counters: Counters
+    compiler: SQLCompiler
+    execute_by: Execute
+    is_stock: bool
+    fields: Fields | None
+    owners: OwnerKeys | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.query: Any = self.compiler.query
+        self.connection = self.compiler.connection
+
+
+# ------------------------------------------------------------------------- INSERT
+class Insert(Statement):
+    """An INSERT."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        query = self.query
         self.deltas: Deltas = {}
         names, names_owners = tuple(map(ATTNAME, query.fields)), query.on_conflict is not OnConflict.UPDATE
-        for counter in counters:
+        for counter in self.counters:
             said = inserted(query.model, counter, names, query.raw)
             sums = self.deltas.setdefault(counter, {})
             for instance in query.objs:
@@ -87,7 +100,7 @@ class Insert:
                 elif owner is not None and value != 0:
                     before = sums.get(owner, 0)
                     sums[owner] = None if value is None or before is None else before + value
-        self.owners: OwnerKeys | None = self.deltas if names_owners else None
+        self.owners = self.deltas if names_owners else None
 
     def execute(self) -> tuple[object, Deltas]:
         """Execute it, and return its result and its change."""
@@ -105,18 +118,18 @@ class Insert:
             return result
 
         if self.fields and self.connection.features.can_return_columns_from_insert:
-            result = self._execute_by(self.compiler, self.fields)
+            result = self.execute_by(self.compiler, self.fields)
             number = sum(row is not None for row in result or ())  # None: Django fetched a row that was skipped
         else:
             with self.connection.execute_wrapper(count):
-                result = self._execute_by(self.compiler, self.fields)
+                result = self.execute_by(self.compiler, self.fields)
         if number != len(self.query.objs) or self.query.on_conflict is not None or not self.is_stock:
             return result, {counter: doubts_of(sums) for counter, sums in self.deltas.items()}
         return result, self.deltas
 
     def _read_back(self) -> tuple[object, Deltas]:
         """Nothing says whose the rows are. Read them back, unless an upsert has taken them over from others."""
-        query, result = self.query, self._execute_by(self.compiler, self.fields)
+        query, result = self.query, self.execute_by(self.compiler, self.fields)
         everyone = dict.fromkeys(self.counters, ALL_IN_DOUBT)
         updated = {field.attname for field in query.update_fields}
         moves = query.on_conflict is not None and any(counter.moves(updated) for counter in self.counters)
@@ -178,21 +191,16 @@ class Effect(NamedTuple):
         return {owner_key: delta for owner_key, delta in deltas.items() if owner_key is not None and delta}
 
 
-class UpdateOrDelete:
-    """An UPDATE or DELETE of the rows that a query selects. For arguments and ``owners``, see ``Insert``."""
+class UpdateOrDelete(Statement):
+    """An UPDATE or DELETE of the rows that a query selects."""
 
-    def __init__(
-        self, counters: Counters, compiler: SQLCompiler, execute_by: Execute, is_stock: bool, fields: Fields | None
-    ):
-        self.compiler, self.is_stock, self.fields, self._execute_by = compiler, is_stock, fields, execute_by
-        self.query: Any = compiler.query
-        self.connection = compiler.connection
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.model = self.query.get_meta().model  # perhaps a migration's, of the counted table
-        self.is_delete = isinstance(compiler, SQLDeleteCompiler)
+        self.is_delete = isinstance(self.compiler, SQLDeleteCompiler)
         self.names = {field.attname for field, *_ in getattr(self.query, "values", ())}
-        self.effects = {c: effect for c in counters if not (effect := self._effect(c)).is_none}
+        self.effects = {c: effect for c in self.counters if not (effect := self._effect(c)).is_none}
         self.counters, effects = tuple(self.effects), self.effects.values()
-        self.owners: OwnerKeys | None = None
         if all(effect.before.names_owner and effect.after.names_owner for effect in effects):
             self.owners = {counter: effect.owner_keys for counter, effect in self.effects.items()}
 
@@ -210,22 +218,25 @@ class UpdateOrDelete:
         """Execute it, and return the number of rows, or the fields that are asked for, and its change."""
         if self.owners is not None:
             return self._as_it_says()
+        return self._return() if self._can_return() else self._lock()
+
+    def _can_return(self) -> bool:
+        """Return whether PostgreSQL can return whose rows have changed. An UPDATE returns rows as they are after it,
+        without their owners before. Of the few rows of some keys, locking them says more."""
+        if not self.is_stock or self.connection.vendor != "postgresql":
+            return False
+        if self.is_delete:
+            return True
         effects = self.effects.values()
-        # Locking the few rows of some keys says more than what an UPDATE returns, which is how they are after it.
-        locks = (
-            is_plain(self.query) and keys_listed(self.query) and any(effect.before.value is None for effect in effects)
-        )
-        returns = self.is_delete or not (locks or self.fields or any(effect.moves for effect in effects))
-        if returns and self.is_stock and self.connection.vendor == "postgresql":
-            return self._return()
-        return self._lock()
+        says_more = lists_keys(self.query) and any(effect.before.value is None for effect in effects)
+        return not (self.fields or says_more or any(effect.moves for effect in effects))
 
     def _execute(self) -> tuple[object, int]:
         """Execute it, and return its result, and the number of rows."""
         if self.fields:
-            result = self._execute_by(self.compiler, self.fields)
+            result = self.execute_by(self.compiler, self.fields)
             return result, len(result or ())
-        number = self._execute_by(self.compiler, ROW_COUNT) or 0
+        number = self.execute_by(self.compiler, ROW_COUNT) or 0
         return number, number
 
     def _as_it_says(self) -> tuple[object, Deltas]:

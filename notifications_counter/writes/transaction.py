@@ -109,7 +109,7 @@ class TransactionLog:
             calls = []
             for id, _, buffer, keys in group:
                 calls.append(buffer.announcement(id, keys))
-            for intent, reply in zip(group, group[0].buffer.client.ask_all(calls), strict=True):
+            for intent, reply in zip(group, group[0].buffer.client.send(calls), strict=True):
                 if reply == ANNOUNCED:
                     continue
                 self.intents.remove(intent)
@@ -153,7 +153,7 @@ class TransactionLog:
                 calls.append(buffer.confirmation(id, owner_keys, list(deltas)))
             # The owners are in flight until Redis has run the last one, or for HEAL_AFTER seconds (rule: slow).
             wait = group is not groups[-1] or time.monotonic() - self.announced_at >= options.HEAL_AFTER / 2
-            group[0].buffer.client.ask_all(calls, urgent=True, wait=wait)
+            group[0].buffer.client.send(calls, urgent=True, wait=wait)
         if self._refused:
             doubt(self._refused)  # rule: anyway: Redis may answer again
 

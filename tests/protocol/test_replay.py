@@ -138,13 +138,13 @@ class Replay:
     def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for owner, name, step in ((owner, *each.split(":")) for owner, names in STEPS for each in names.split()):
             monkeypatch.setattr(owner, name, paused(getattr(owner, name), step))
-        ask_all = Client.ask_all
+        send = Client.send
 
         def ask_or_not(client: Client, calls: Any, *args: Any, **kwargs: Any) -> list[Any]:
-            outcomes = [] if self.trouble == "not delivered" else ask_all(client, calls, *args, **kwargs)
+            outcomes = [] if self.trouble == "not delivered" else send(client, calls, *args, **kwargs)
             return [BufferUnavailable(self.trouble)] * len(calls) if self.trouble else outcomes
 
-        monkeypatch.setattr(Client, "ask_all", ask_or_not)
+        monkeypatch.setattr(Client, "send", ask_or_not)
         monkeypatch.setattr(doubts, "request_recounts", lambda using, owners: self.held.append(owners))
         # Whoever begins a generation writes nothing before its last step.
         monkeypatch.setattr(generations, "transaction", SimpleNamespace(atomic=lambda using: nullcontext()))
