@@ -145,7 +145,7 @@ class EventLog:
         if scan:
             return self._scan(start, end)
         kinds, range_ = self.list_types(), _range(start, end)
-        calls = [Call(("ZCOUNT", self._key("events", kind), *range_)) for kind in kinds]
+        calls = [Call("ZCOUNT", (self._key("events", kind),), range_) for kind in kinds]
         counts = [n for some in chunked(calls, EVENTS_PER_CALL) for n in self._client.ask_all(some)]
         return {kind: n for kind, n in zip(kinds, counts, strict=True) if n}
 

@@ -180,7 +180,7 @@ class TimeSeries:
             if not members:
                 break
             counters = [f"{self.base}:{decode(member)}" for member in members]
-            held = self._client.ask_all([Call(("EXISTS", key)) for key in counters])  # the server expires some
+            held = self._client.ask_all([Call("EXISTS", (key,)) for key in counters])  # the server expires some
             found = (
                 decode(member).partition(":")[2] for member, is_there in zip(members, held, strict=True) if is_there
             )

@@ -81,7 +81,7 @@ class Buffer:
         self._require_counting()
         while True:
             trusted = self.trusted
-            ready, total = self.client.ask(Call(("MGET", self.keys.ready, trusted.prefix + owner)))
+            ready, total = self.client.ask(Call("MGET", (self.keys.ready, trusted.prefix + owner)))
             if ready == trusted.ready:
                 break
             self.trust(ready)
@@ -95,7 +95,7 @@ class Buffer:
         self._require_counting()
         trusted = self.trusted
         calls = [
-            Call(("MGET", self.keys.ready, *as_bytes(some, trusted.prefix))) for some in chunked(owners, ARGUMENTS - 1)
+            Call("MGET", (self.keys.ready, *as_bytes(some, trusted.prefix))) for some in chunked(owners, ARGUMENTS - 1)
         ]
         found: list[int | None] = []
         for ready, *values in self.client.ask_all(calls):

@@ -54,21 +54,17 @@ def script(name: str) -> Script:
 
 
 class Call(NamedTuple):
-    """A command with its arguments, as redis-py's ``send_command`` takes them, which may call a script."""
+    """A call of a command or a script, by its ``name``."""
 
-    command: tuple[Argument, ...]
+    name: str
+    keys: tuple[Argument, ...]
+    args: tuple[Argument, ...] = ()
     script: Script | None = None
 
     @classmethod
-    def of(cls, name: str, keys: Sequence[str], args: Sequence[Argument] = ()) -> Call:
-        """Return the call of a script by its SHA-1."""
-        found = script(name)
-        return cls(("EVALSHA", found.sha, len(keys), *keys, *args), found)
-
-    @property
-    def name(self) -> str:
-        """The name of the script or the command."""
-        return self.script.name if self.script else str(self.command[0])
+    def of(cls, name: str, keys: Sequence[Argument], args: Sequence[Argument] = ()) -> Call:
+        """Return the call of a script."""
+        return cls(name, tuple(keys), tuple(args), script(name))
 
     @property
     def must_arrive(self) -> bool:
@@ -76,21 +72,17 @@ class Call(NamedTuple):
         return self.name == "doubt"
 
     @property
-    def key(self) -> str:
-        """The first key."""
-        return str(self.command[3 if self.script else 1])
+    def command(self) -> tuple[Argument, ...]:
+        """The command to send. It names a script by its SHA-1."""
+        if self.script is None:
+            return (self.name, *self.keys, *self.args)
+        return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.args)
 
     @property
-    def parts(self) -> tuple[Call, tuple[Argument, ...]]:
-        """The call of a script without its arguments, and these."""
-        end = 3 + int(self.command[2])
-        return Call(self.command[:end], self.script), self.command[end:]
-
-    @property
-    def by_source(self) -> Call:
-        """The same call for a server that does not know the script."""
+    def command_with_source(self) -> tuple[Argument, ...]:
+        """The command to send to a server that does not know the script."""
         assert self.script
-        return Call(("EVAL", self.script.source, *self.command[2:]), self.script)
+        return ("EVAL", self.script.source, len(self.keys), *self.keys, *self.args)
 
 
 Answer = tuple[Call, Any]

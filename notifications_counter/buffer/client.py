@@ -75,7 +75,8 @@ class Client:
     def __init__(self, alias: str):
         self.alias = alias
         self.breaker = Breaker(alias)
-        self._missed: dict[Call, set[Argument]] = {}  # whose doubts Redis has not taken, by the call without them
+        # Whose doubts Redis has not taken, by the keys of these calls
+        self._missed: dict[tuple[Argument, ...], set[Argument]] = {}
         self._lock = threading.RLock()  # of these; a handler of a signal may come in between
         self._thread = threading.local()
         self._held: WeakSet[Connection] = WeakSet()  # of all threads
@@ -122,7 +123,7 @@ class Client:
 
     def call(self, name: str, *arguments: Argument) -> Any:
         """Send a command and return its reply."""
-        return self.ask(Call((name, *arguments)))
+        return self.ask(Call(name, arguments))
 
     def info(self, key: str) -> dict[str, Any]:
         """Return INFO of the server that holds ``key``; empty if the server refuses it. Managed servers allow it,
@@ -148,10 +149,9 @@ class Client:
     def _note_missed(self, call: Call) -> None:
         """Remember a doubt that Redis has not taken."""
         if call.must_arrive:
-            doubt, owners = call.parts
             with self._lock:
-                missed = self._missed.setdefault(doubt, set())
-                missed.update(owners if owners and len(missed) < OWNERS_PER_CALL else [ALL_OWNERS])
+                missed = self._missed.setdefault(call.keys, set())
+                missed.update(call.args if call.args and len(missed) < OWNERS_PER_CALL else [ALL_OWNERS])
 
     def _try_again(self, call: Call) -> None:
         """Raise BufferUnavailable while Redis is down.
@@ -165,10 +165,9 @@ class Client:
         with self._lock:
             missed, self._missed = self._missed, {}
         doubts = [
-            Call((*doubt.command, *(() if ALL_OWNERS in owners else owners)), doubt.script)
-            for doubt, owners in missed.items()
+            Call.of("doubt", keys, () if ALL_OWNERS in owners else tuple(owners)) for keys, owners in missed.items()
         ]
-        probes = [Call(("DEL", f"{call.key}:probe")), *doubts]
+        probes = [Call("DEL", (str(call.keys[0]) + ":probe",)), *doubts]
         try:
             for _, reply in self.exchange(probes)[-len(probes) :]:
                 if isinstance(reply, ResponseError):
@@ -246,19 +245,20 @@ class Client:
 
     def _exchange_with_nodes(self, calls: Sequence[Call]) -> list[Answer]:
         """Send calls to the nodes of a cluster, and wait for the replies. Redis-py follows keys that move."""
-        replies = self._send_to_nodes(calls)
+        replies = self._send_to_nodes([call.command for call in calls])
         unknown = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
-        for i, reply in zip(unknown, self._send_to_nodes([calls[i].by_source for i in unknown]), strict=True):
+        again = self._send_to_nodes([calls[i].command_with_source for i in unknown])
+        for i, reply in zip(unknown, again, strict=True):
             replies[i] = reply
         for reply in replies:
             if isinstance(reply, FAILURES) and not isinstance(reply, ResponseError):
                 raise reply
         return list(zip(calls, replies, strict=True))
 
-    def _send_to_nodes(self, calls: Sequence[Call]) -> list[Any]:
+    def _send_to_nodes(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
         pipeline = self.redis.pipeline()
-        for call in calls:
-            pipeline.execute_command(*call.command)
+        for command in commands:
+            pipeline.execute_command(*command)
         return pipeline.execute(raise_on_error=False)
 
 

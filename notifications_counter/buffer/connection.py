@@ -62,7 +62,7 @@ class Connection:
         answers = [(call, self._read()) for call in self.owed]
         for i, (call, reply) in enumerate(answers):
             if isinstance(reply, NoScriptError):
-                self._connection.send_command(*call.by_source.command)
+                self._connection.send_command(*call.command_with_source)
                 answers[i] = call, self._read()
         self.owed.clear()  # not before: after an interrupt, the connection is closed
         return answers
