@@ -54,7 +54,7 @@ class Ledger:
         self.using: str = connection.alias
         self.is_of_copy = connections[connection.alias] is not connection
         self._logs: dict[str | None, TransactionLog] = {}  # of the current transaction, by schema
-        self._ending: list[TransactionLog] = []  # from COMMIT or ROLLBACK until they are sent
+        self._ending: list[TransactionLog] = []  # from COMMIT or ROLLBACK until they are confirmed
         watch_transactions(connection, self._before_commit, self._after_rollback, lambda: bool(self._logs))
 
     @classmethod
@@ -81,7 +81,7 @@ class Ledger:
             with transaction.atomic(using=self.using, savepoint=False):
                 return self._write_inside(execute)
         log = TransactionLog(connection)
-        if not log.announce_alone(owners, connection):
+        if log.announce_owners(owners, connection):
             log.settle({}, connection)
             with transaction.atomic(using=self.using):
                 return self._write_inside(execute)
@@ -168,18 +168,18 @@ class Ledger:
             self._drop_logs()
         # Only now, so that nobody finds our hook in an open transaction. It comes first, because a hook that raises
         # stops those after it. It is not robust, because Django would log a time limit that is meant for the site.
-        connection.run_on_commit.insert(0, (set(), self._send, False))
+        connection.run_on_commit.insert(0, (set(), self._after_commit, False))
 
-    def _send(self) -> None:
+    def _after_commit(self) -> None:
         logs, self._ending = self._ending, []
         for log in logs:
-            log.send(self._connection())
+            log.committed(self._connection())
 
     def _after_rollback(self, is_done: bool) -> None:
         logs, self._ending = [*self._ending, *self._drop_logs()], []
         for log in logs:
             if is_done and log.intents:
-                log.undo(self._connection())
+                log.rolled_back(self._connection())
 
     # ------------------------------------------------------------------ reads
     def keys_to_count(self, counter: Declaration, keys: Sequence[Key]) -> Sequence[Key]:

@@ -75,23 +75,19 @@ class TransactionLog:
         self._refused = []
 
     # --------------------------------------------------------------- announce
-    def announce_alone(self, owners: OwnerKeys, connection: BaseDatabaseWrapper) -> bool:
-        """Announce the owners of a statement that commits by itself. Returns whether Redis accepted all."""
-        return not self._announce(owners, connection)
-
     def announce(self, connection: BaseDatabaseWrapper) -> None:
         """Announce those whose counts were first changed since the last call, before the database commits. Whom Redis
         refuses gets a RecountRequest."""
         owners = {counter: owner_keys for counter, owner_keys in self._unannounced.items() if owner_keys}
         if owners:
             with in_schema(connection, self.schema):
-                refused = self._announce(owners, connection)
+                refused = self.announce_owners(owners, connection)
                 request_or_log(self.using, refused)
             self._refused += refused
             self._unannounced = {}
 
-    def _announce(self, owners: OwnerKeys, connection: BaseDatabaseWrapper) -> list[Owner]:
-        """Announce these owners, and return those whom Redis refuses."""
+    def announce_owners(self, owners: OwnerKeys, connection: BaseDatabaseWrapper) -> list[Owner]:
+        """Announce these owners, before they change. Returns those whom Redis refuses."""
         intents: list[Intent] = []
         refused: list[Owner] = []
         for counter, owner_keys in owners.items():
@@ -119,14 +115,14 @@ class TransactionLog:
                     refused += intent.owners
         return refused
 
-    # ------------------------------------------------------------------- send
+    # ---------------------------------------------------------------- confirm
     def settle(self, change: Deltas, connection: BaseDatabaseWrapper) -> None:
         """Confirm the owners of a statement that was announced alone, and has changed this."""
         self.deltas = change
-        self.send(connection)
+        self.committed(connection)
 
-    def send(self, connection: BaseDatabaseWrapper) -> None:
-        """Confirm the deltas, after the database has committed. A failure does not reach the site, but an exception
+    def committed(self, connection: BaseDatabaseWrapper) -> None:
+        """Confirm the deltas: the database has committed. A failure does not reach the site, but an exception
         that is meant for it does, such as a time limit."""
         with in_schema(connection, self.schema):
             try:
@@ -137,7 +133,7 @@ class TransactionLog:
             if counts_changed.receivers:
                 self._signal()
 
-    def undo(self, connection: BaseDatabaseWrapper) -> None:
+    def rolled_back(self, connection: BaseDatabaseWrapper) -> None:
         """Put the announced owners in doubt: the database has rolled back, at least what came last."""
         self.mark_unknown()
         with in_schema(connection, self.schema):

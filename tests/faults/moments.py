@@ -94,7 +94,7 @@ def of_a_write() -> list[Call]:
     from notifications_counter.writes import doubts, transaction
 
     return [
-        ("announce", transaction.TransactionLog, "_announce"),
+        ("announce", transaction.TransactionLog, "announce_owners"),
         ("COMMIT", type(connections["default"]), "_commit"),
         ("confirm", transaction.TransactionLog, "_confirm"),
         ("request", doubts, "request_recounts"),
