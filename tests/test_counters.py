@@ -11,13 +11,7 @@ from tests.support import assert_exact, make_counter
 from tests.tasks.counters import open_transfers, sent_transfers
 from tests.tasks.models import Project, Task, Transfer
 
-pytestmark = [pytest.mark.django_db(transaction=True)]
-
-
-@pytest.fixture(autouse=True)
-def these_healed() -> None:
-    sent_transfers.heal()
-    open_transfers.heal()
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("all_healed")]
 
 
 def check_transfers(*projects: Project) -> None:
