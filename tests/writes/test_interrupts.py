@@ -127,8 +127,11 @@ def test_an_exception_at_any_line(healed, act: Callable[[Any], None], kind: type
             assert caught is None
             break
         places[user.pk] = place[0]
-        assert is_seen(error, caught), f"swallowed at {place[0]}: {caught!r}"
-        del caught, error
+        seen = caught  # the exception, or one that was raised while it was handled
+        while seen is not None and seen is not error:
+            seen = seen.__cause__ or seen.__context__
+        assert seen is not None, f"swallowed at {place[0]}: {caught!r}"
+        del caught, error, seen
         connection.close_if_unusable_or_obsolete()  # as at the end of a request: what was not sent by now is lost
         assert unread.count(user) == rows(user), place[0]
         objects.create(user=user, title="after")
@@ -139,10 +142,3 @@ def test_an_exception_at_any_line(healed, act: Callable[[Any], None], kind: type
     right, found = {user.pk: rows(user) for user in users}, unread.counts(users)
     assert not {places.get(key): (found[key], right[key]) for key in right if found[key] != right[key]}
     assert_heals(*users)
-
-
-def is_seen(error: BaseException, caught: BaseException | None) -> bool:
-    """The exception came out, or one that was raised while it was handled."""
-    while caught is not None and caught is not error:
-        caught = caught.__cause__ or caught.__context__
-    return caught is error
