@@ -22,7 +22,6 @@ from .history import Notes, Numbers, now
 from .site import Site, release
 
 ENTRIES = {"HEAL_AFTER": 1, "RETRY_AFTER": 0.1, "TOTAL_TTL": 1}
-ANY_OF: dict[str, list[Any]] = {"RECORD_ACTIVITY": [False, True]}
 SOCKET_TIMEOUT = 0.3  # seconds
 TORMENT = 2.0  # seconds
 USERS = 10
@@ -68,7 +67,7 @@ class Round:
         age = {"MAX_TRANSACTION_AGE": 6 if "writers_killed" in self.faults else 1}
         if "deployed" in self.faults:
             age["DEPLOY_SECONDS"] = 3
-        self.entries = ENTRIES | age | {name: self.chance.choice(values) for name, values in ANY_OF.items()}
+        self.entries = ENTRIES | age | {"RECORD_ACTIVITY": self.chance.choice([False, True])}
         self.options: dict[str, Any] = {"SOCKET_CONNECT_TIMEOUT": SOCKET_TIMEOUT, "SOCKET_TIMEOUT": SOCKET_TIMEOUT}
         if SETUP == "pool":
             self.options["CONNECTION_POOL_KWARGS"] = {"max_connections": self.chance.choice([2, 3])}
