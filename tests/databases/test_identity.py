@@ -2,10 +2,11 @@
 
 import shutil
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import redis
@@ -92,19 +93,6 @@ def test_no_row_is_made_in_a_transaction(alice: Any) -> None:
     assert DatabaseId.objects.count() == 1
 
 
-@contextmanager
-def database(name: str) -> Iterator[None]:
-    """Work on another database of this server for a while."""
-    before = connection.settings_dict["NAME"]
-    connection.close()
-    connection.settings_dict["NAME"] = name
-    try:
-        yield
-    finally:
-        connection.close()
-        connection.settings_dict["NAME"] = before
-
-
 @pytest.fixture
 def copied(kept: Any, tmp_path: Path) -> Iterator[str]:
     """The name of a copy of this database, with its rows and its id."""
@@ -127,7 +115,8 @@ def copied(kept: Any, tmp_path: Path) -> Iterator[str]:
 def test_a_copy_has_keys_of_its_own(kept: Any, copied: str) -> None:
     uid, mine = DatabaseId.objects.get().uid, buffer().keys.base
     logs = identity.current().lasting_id
-    with database(copied):
+    connection.close()
+    with mock.patch.dict(connection.settings_dict, NAME=copied), closing(connection):
         assert DatabaseId.objects.get().uid == uid
         assert buffer().keys.base != mine
         assert identity.current().lasting_id != logs
