@@ -15,11 +15,6 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 SECRET = "hunt3r/two"
 
 
-def everything_said(error: BaseException, caplog: pytest.LogCaptureFixture) -> str:
-    logged = [f"{record.getMessage()} {record.__dict__}" for record in caplog.records]
-    return "".join([*traceback.format_exception(error), *logged])
-
-
 @pytest.mark.parametrize("where", ["LOCATION", "OPTIONS"])
 def test_a_server_that_repeats_a_password(use, caplog, where):
     """As servers do that don't know a command."""
@@ -31,7 +26,8 @@ def test_a_server_that_repeats_a_password(use, caplog, where):
         use(server.url.replace("://", f"://{credentials}"), **options)
         with pytest.raises(BufferUnavailable) as caught:
             client_of("default").call("GET", "key")
-        said = everything_said(caught.value, caplog)
+    logged = [f"{record.getMessage()} {record.__dict__}" for record in caplog.records]
+    said = "".join([*traceback.format_exception(caught.value), *logged])
     assert "unknown command" in said
     assert "redis_" in said
     assert SECRET not in said

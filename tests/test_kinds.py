@@ -17,17 +17,13 @@ def send(user: Any, kind: str, number: int = 1) -> list[Notification]:
     return Notification.objects.bulk_create(Notification(user=user, kind=kind, title="x") for _ in range(number))
 
 
-def by_kind(user: Any) -> dict[str, int]:
-    return unread_by_kind.breakdown(user)
-
-
 @pytest.mark.usefixtures("with_kinds")
 def test_texts_are_told_apart(alice, bob):
     right = {text: i + 1 for i, text in enumerate(TEXTS)}
     for text, number in right.items():
         send(alice, text, number)
     send(bob, "likes")
-    assert by_kind(alice) == right
+    assert unread_by_kind.breakdown(alice) == right
     assert Notification.objects.filter(kind="Likes").count() == right["Likes"]
     assert_stored(unread_by_kind)
     assert dict(UserKindNotificationsCount.objects.filter(user=alice).values_list("kind", "unread_count")) == right

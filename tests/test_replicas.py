@@ -26,19 +26,11 @@ objects = Notification.objects
 
 
 class PrimaryReplicaRouter:
-    """As in Django's documentation."""
-
     def db_for_read(self, model: Any, **hints: Any) -> str:
         return "replica"
 
     def db_for_write(self, model: Any, **hints: Any) -> str:
         return "default"
-
-    def allow_relation(self, *args: Any, **hints: Any) -> bool:
-        return True
-
-    def allow_migrate(self, *args: Any, **hints: Any) -> bool:
-        return True
 
 
 @pytest.fixture(autouse=True, scope="module")

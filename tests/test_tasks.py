@@ -1,7 +1,6 @@
 import subprocess
 import sys
 from contextlib import suppress
-from typing import Any
 
 import pytest
 from django.conf import settings
@@ -12,7 +11,7 @@ from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import UserNotificationsCount
 from notifications_counter.places import OUTAGES
 from tests.docs.test_docs import page, python_blocks, section
-from tests.support import PATIENCE, OtherConnection, assert_exact, create, session, stored, unheard, wait_until
+from tests.support import PATIENCE, OtherConnection, assert_exact, create, execute, session, stored, unheard, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -35,19 +34,13 @@ def test_each_returns_what_it_has_done(few_healed, alice):
 def test_the_next_run_has_a_connection(few_healed):
     """A scheduler calls them in threads that have no requests, at whose end Django would close a broken connection."""
     kill, look_up = {
-        "postgresql": ("SELECT pg_terminate_backend(%s)", "SELECT 1 FROM pg_stat_activity WHERE pid = %s"),
-        "mysql": ("KILL %s", "SELECT 1 FROM information_schema.processlist WHERE id = %s"),
+        "postgresql": ("SELECT pg_terminate_backend({})", "SELECT 1 FROM pg_stat_activity WHERE pid = {}"),
+        "mysql": ("KILL {}", "SELECT 1 FROM information_schema.processlist WHERE id = {}"),
     }[connection.vendor]
     victim = session()
-
-    def ask(sql: str) -> list[Any]:
-        with connection.cursor() as cursor:
-            cursor.execute(sql, [victim])
-            return list(cursor)
-
     with OtherConnection() as other:
-        other.run(ask, kill)
-        wait_until(lambda: not other.run(ask, look_up))  # or MariaDB may interrupt a later statement
+        other.run(execute, kill.format(victim))
+        wait_until(lambda: not other.run(execute, look_up.format(victim)))  # or MariaDB may interrupt a later statement
     with suppress(*OUTAGES):
         tasks.flush()
     tasks.flush()

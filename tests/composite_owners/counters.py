@@ -11,41 +11,21 @@ alerts = Counter(
     field="unread_count",
 )
 
-unseen_by_app = Counter(
-    "unseen_by_app",
-    source="composite_owners.CourseNotification",
-    owner=("user", "app_name"),
-    condition=Q(last_seen__isnull=True),
-    totals="composite_owners.AppCount",
-    field="unseen_count",
-)
+OF_APPS = {
+    "source": "composite_owners.CourseNotification",
+    "owner": ("user", "app_name"),
+    "totals": "composite_owners.AppCount",
+}
+unseen_by_app = Counter("unseen_by_app", **OF_APPS, condition=Q(last_seen__isnull=True), field="unseen_count")
+unread_by_app = Counter("unread_by_app", **OF_APPS, condition=Q(last_read__isnull=True), field="unread_count")
 
-unread_by_app = Counter(
-    "unread_by_app",
-    source="composite_owners.CourseNotification",
-    owner=("user", "app_name"),
-    condition=Q(last_read__isnull=True),
-    totals="composite_owners.AppCount",
-    field="unread_count",
-)
-
-votes = Counter(
-    "votes",
-    source="composite_owners.Vote",
-    owner=["shop", "item", "stars"],
-    condition=Q(hidden=False),
-    totals="composite_owners.VoteCount",
-    field="vote_count",
-)
-
-points = Counter(
-    "points",
-    source="composite_owners.Vote",
-    owner=["shop", "item", "stars"],
-    condition=Q(hidden=False),
-    sum="weighted",  # a generated column
-    totals="composite_owners.VoteCount",
-    field="points",
-)
+OF_VOTES = {
+    "source": "composite_owners.Vote",
+    "owner": ["shop", "item", "stars"],
+    "condition": Q(hidden=False),
+    "totals": "composite_owners.VoteCount",
+}
+votes = Counter("votes", **OF_VOTES, field="vote_count")
+points = Counter("points", **OF_VOTES, sum="weighted", field="points")  # a generated column
 
 COUNTERS = (alerts, unseen_by_app, unread_by_app, votes, points)

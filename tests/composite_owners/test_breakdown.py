@@ -11,6 +11,8 @@ from notifications_counter.reader import Reader
 from .counters import points, unread_by_app, votes
 from .models import CourseNotification, Vote
 
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("all_healed")]
+
 OWNER = (1, 1)
 
 

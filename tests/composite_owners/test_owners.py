@@ -10,6 +10,8 @@ from .counters import alerts, unread_by_app, unseen_by_app, votes
 from .models import Alert, AlertCount, AppCount, CourseNotification, Organization, Vote, VoteCount
 from .support import TEXTS, assert_stored
 
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("all_healed")]
+
 
 def vote(shop: int, item: int = 1, stars: int = 1, number: int = 1) -> None:
     Vote.objects.bulk_create(Vote(shop=shop, item=item, stars=stars) for _ in range(number))

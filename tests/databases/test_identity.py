@@ -2,9 +2,11 @@
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import redis
@@ -18,7 +20,7 @@ from notifications_counter.counters import unread
 from notifications_counter.databases import identity
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import DatabaseId, Notification, RecountRequest
-from tests.support import assert_exact, assert_heals, assert_reads, buffer, notify, rows
+from tests.support import assert_exact, assert_heals, assert_reads, buffer, execute, notify, rows, undone
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -91,19 +93,6 @@ def test_no_row_is_made_in_a_transaction(alice: Any) -> None:
     assert DatabaseId.objects.count() == 1
 
 
-@contextmanager
-def database(name: str) -> Iterator[None]:
-    """Work on another database of this server for a while."""
-    before = connection.settings_dict["NAME"]
-    connection.close()
-    connection.settings_dict["NAME"] = name
-    try:
-        yield
-    finally:
-        connection.close()
-        connection.settings_dict["NAME"] = before
-
-
 @pytest.fixture
 def copied(kept: Any, tmp_path: Path) -> Iterator[str]:
     """The name of a copy of this database, with its rows and its id."""
@@ -125,9 +114,12 @@ def copied(kept: Any, tmp_path: Path) -> Iterator[str]:
 
 def test_a_copy_has_keys_of_its_own(kept: Any, copied: str) -> None:
     uid, mine = DatabaseId.objects.get().uid, buffer().keys.base
-    with database(copied):
+    logs = identity.current().lasting_id
+    connection.close()
+    with mock.patch.dict(connection.settings_dict, NAME=copied), closing(connection):
         assert DatabaseId.objects.get().uid == uid
         assert buffer().keys.base != mine
+        assert identity.current().lasting_id != logs
         Notification.objects.create(user=kept, title="only here")
         assert unread.count(kept) == 4
         assert_heals(kept)
@@ -136,8 +128,32 @@ def test_a_copy_has_keys_of_its_own(kept: Any, copied: str) -> None:
     assert rows(kept) == 3
 
 
-def test_logs_go_on_when_the_server_is_replaced() -> None:
-    """As by pg_upgrade: what they hold is nowhere else, while counts are made again."""
-    old, new = (identity.Database("row", ["mysite", "public"], system=[system]) for system in (1, 2))
-    assert old.id != new.id
-    assert old.lasting_id == new.lasting_id != identity.Database("row", ["mysite", "blue"], system=[1]).lasting_id
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="Only PostgreSQL tells its server's identifier.")
+def test_a_server_that_was_replaced_has_other_keys() -> None:
+    """As by pg_upgrade. Logs go on: what they hold is nowhere else, while counts are made again. Not every role may
+    know the server."""
+    ask = partial(identity.look_up, connection)
+    old = ask()
+    with undone():
+        execute("CREATE FUNCTION pg_control_system(OUT system_identifier bigint) LANGUAGE sql AS 'SELECT 7::bigint'")
+        execute("SET LOCAL search_path = public, pg_catalog")
+        new = ask()
+        execute("REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC", "SET LOCAL ROLE pg_read_all_data")
+        unknown = ask()
+    assert ask().id == old.id
+    assert len({old.id, new.id, unknown.id}) == 3
+    assert old.lasting_id == new.lasting_id == unknown.lasting_id
+
+
+NAMES = {
+    "mysql": lambda name: {"NAME": "", "OPTIONS": {"database": name}},
+    "sqlite": lambda name: {"NAME": f"file:{name}"},
+}
+
+
+@pytest.mark.skipif(connection.vendor not in NAMES, reason="Nothing else names it.")
+def test_settings_may_name_the_database_in_another_way() -> None:
+    other = connection.copy()
+    other.settings_dict |= NAMES[connection.vendor](other.settings_dict["NAME"])
+    with closing(other):
+        assert identity.look_up(other).id == identity.look_up(connection).id

@@ -5,6 +5,17 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from django.db import connection, connections
+
+from notifications_counter.buffer import Buffer
+from notifications_counter.reader import Reader
+from notifications_counter.sql import dialect
+from notifications_counter.upkeep import heal
+from notifications_counter.upkeep.flush import Flusher
+from notifications_counter.upkeep.walk import Walker
+from notifications_counter.writes import doubts
+from notifications_counter.writes.transaction import TransactionLog
+
 Call = tuple[str, Any, str]
 """A function: its name here, its owner, its attribute."""
 
@@ -50,66 +61,38 @@ class Countdown:
             return self.left == 0
 
 
-def of_a_flush() -> list[Call]:
-    """ "transaction" is that of one chunk, "statement" the one in it: so after it, and before the commit."""
-    from django.db import connection
+OF_A_FLUSH: list[Call] = [
+    ("cut", Buffer, "cut"),
+    ("fetch", Buffer, "fetch"),
+    ("transaction", Flusher, "_store"),  # that of one chunk
+    ("statement", dialect(connection.vendor), "store"),  # the one in it: so after it, and before the commit
+    ("drop", Buffer, "drop"),
+]
 
-    from notifications_counter.buffer import Buffer
-    from notifications_counter.sql import dialect
-    from notifications_counter.upkeep.flush import Flusher
+OF_HEALING: list[Call] = [
+    ("doubt", Buffer, "doubt"),
+    ("doubt", Buffer, "forget"),
+    ("ground", Buffer, "ground"),
+    ("generation", heal, "begin_generation"),  # the transaction in which one begins, if Redis has lost something
+    ("recover", Buffer, "begin_generation"),  # what it asks of Redis
+    # A walk is next, compare, move, and a recount only compares.
+    ("next", Walker, "_next"),
+    ("compare", Walker, "compare"),
+    ("compare", Walker, "compare_stored"),
+    ("move", Walker, "_move"),
+]
 
-    return [
-        ("cut", Buffer, "cut"),
-        ("fetch", Buffer, "fetch"),
-        ("transaction", Flusher, "_store"),
-        ("statement", dialect(connection.vendor), "store"),
-        ("drop", Buffer, "drop"),
-    ]
+OF_A_WRITE: list[Call] = [
+    ("announce", TransactionLog, "announce_owners"),
+    ("COMMIT", type(connections["default"]), "_commit"),  # a single statement commits itself: before "confirm", too
+    ("confirm", TransactionLog, "_confirm"),
+    ("request", doubts, "request_recounts"),
+]
 
-
-def of_healing() -> list[Call]:
-    """ "generation" is the transaction in which one begins, if Redis has lost something, and "recover" what it asks of
-    Redis. A walk is next, compare, move, and a recount only compares."""
-    from notifications_counter.buffer import Buffer
-    from notifications_counter.upkeep import heal
-    from notifications_counter.upkeep.walk import Walker
-
-    return [
-        ("doubt", Buffer, "doubt"),
-        ("doubt", Buffer, "forget"),
-        ("ground", Buffer, "ground"),
-        ("generation", heal, "begin_generation"),
-        ("recover", Buffer, "begin_generation"),
-        ("next", Walker, "_next"),
-        ("compare", Walker, "compare"),
-        ("compare", Walker, "compare_stored"),
-        ("move", Walker, "_move"),
-    ]
-
-
-def of_a_write() -> list[Call]:
-    """ "COMMIT" is the database's. A single statement commits itself: that is before "confirm", too."""
-    from django.db import connections
-
-    from notifications_counter.writes import doubts, transaction
-
-    return [
-        ("announce", transaction.TransactionLog, "announce_owners"),
-        ("COMMIT", type(connections["default"]), "_commit"),
-        ("confirm", transaction.TransactionLog, "_confirm"),
-        ("request", doubts, "request_recounts"),
-    ]
-
-
-def of_a_read() -> list[Call]:
-    """ "keep" caches a total that was missing."""
-    from notifications_counter.buffer import Buffer
-    from notifications_counter.reader import Reader
-
-    return [
-        ("get", Buffer, "total"),
-        ("get", Buffer, "totals"),
-        ("lease", Buffer, "lease"),
-        ("count", Reader, "rows"),
-        ("keep", Buffer, "keep"),
-    ]
+OF_A_READ: list[Call] = [
+    ("get", Buffer, "total"),
+    ("get", Buffer, "totals"),
+    ("lease", Buffer, "lease"),
+    ("count", Reader, "rows"),
+    ("keep", Buffer, "keep"),  # caches a total that was missing
+]

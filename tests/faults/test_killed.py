@@ -15,7 +15,7 @@ from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 from tests.support import PATIENCE, OtherConnection, assert_heals, assert_reads, give_to, make_keys, rows, stored
 
-from .moments import Countdown, Moments, of_a_flush, of_a_write
+from .moments import OF_A_FLUSH, OF_A_WRITE, Countdown, Moments
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -32,7 +32,7 @@ def start(work: Callable[[], object], step: str, sent: signal.Signals, times: in
         assert sent == (os.WSTOPSIG(status) if os.WIFSTOPPED(status) else os.WTERMSIG(status)), status
         return pid
     try:
-        countdown, calls = Countdown(step, times), of_a_write() + of_a_flush()
+        countdown, calls = Countdown(step, times), OF_A_WRITE + OF_A_FLUSH
         Moments(calls, lambda moment: countdown.is_over(moment) and os.kill(os.getpid(), sent))
         work()
         os._exit(0)

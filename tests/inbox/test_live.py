@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.contrib.sessions.models import Session
 from django.core.asgi import get_asgi_application
 from django.test import Client
@@ -161,15 +162,6 @@ def test_who_comes_again_is_told_only_news(listen, alice):
 
 
 # ---------------------------------------------------------------------- access
-def log_out(user: Any) -> None:
-    Session.objects.all().delete()
-
-
-def change_password(user: Any) -> None:
-    user.set_password("new")
-    user.save()
-
-
 def test_a_stream_ends_so_that_the_browser_shows_again_who_it_is(listen, monkeypatch, alice):
     monkeypatch.setattr(stream_module, "HEARTBEAT", 0.05)
     monkeypatch.setattr(stream_module, "MAX_AGE", 0.2)
@@ -178,13 +170,20 @@ def test_a_stream_ends_so_that_the_browser_shows_again_who_it_is(listen, monkeyp
         assert block["id"] == "0"
 
 
-@pytest.mark.parametrize(("leave", "engine"), [(log_out, "db"), (change_password, "signed_cookies")])
+@pytest.mark.parametrize(
+    ("leave", "engine"),
+    [
+        (lambda: Session.objects.all().delete(), "db"),
+        (lambda: get_user_model().objects.update(password="new"), "signed_cookies"),
+    ],
+    ids=["log out", "change the password"],
+)
 def test_a_stream_ends_with_the_login(settings, request, monkeypatch, alice, leave, engine):
     settings.SESSION_ENGINE = f"django.contrib.sessions.backends.{engine}"
     monkeypatch.setattr(stream_module, "HEARTBEAT", 0.05)
     events = request.getfixturevalue("listen")(alice)
     assert [events.next_count() for _ in range(3)] == [0, 0, 0]
-    leave(alice)
+    leave()
     while events.next_block():
         pass
 

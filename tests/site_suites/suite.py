@@ -21,12 +21,6 @@ KEY = get_user_model()._meta.pk.to_python(f"{1_000_000:032}")
 """A number, a UUID or a text."""
 
 
-def note_database() -> None:
-    """Tell whoever runs the suite which process works on which database."""
-    with open(os.environ["SUITE_DATABASES"], "a") as file:
-        file.write(f"{os.getpid()} {identify(connection).id}\n")
-
-
 class Rolled(TestCase):
     @skipUnless(HAS_REDIS, "Events are in Redis.")
     @isolated_counters()
@@ -39,7 +33,8 @@ class Rolled(TestCase):
 
 class Committed(TransactionTestCase):
     def setUp(self) -> None:
-        note_database()
+        with open(os.environ["SUITE_DATABASES"], "a") as file:  # which process works on which database
+            file.write(f"{os.getpid()} {identify(connection).id}\n")
         self.user = get_user_model().objects.create_user("anna")
 
     def test_the_count(self) -> None:

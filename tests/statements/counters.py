@@ -2,14 +2,9 @@ from django.db.models import Q
 
 from notifications_counter.counters import Counter
 
-open_tickets = Counter(
-    "open_tickets",
-    source="statements.Ticket",
-    owner="agent",
-    condition=Q(closed=False),
-    totals="statements.OpenCount",
-    field="open_count",
-)
+OPEN = {"source": "statements.Ticket", "owner": "agent", "condition": Q(closed=False), "totals": "statements.OpenCount"}
+open_tickets = Counter("open_tickets", **OPEN, field="open_count")
+open_points = Counter("open_points", **OPEN, sum="priority", field="open_points")
 
 urgent_tickets = Counter(
     "urgent_tickets",
@@ -27,16 +22,6 @@ new_tickets = Counter(
     condition=Q(priority=2) | Q(state="new"),  # a text: only the database can say
     totals="statements.NewCount",
     field="new_count",
-)
-
-open_points = Counter(
-    "open_points",
-    source="statements.Ticket",
-    owner="agent",
-    condition=Q(closed=False),
-    sum="priority",
-    totals="statements.OpenCount",
-    field="open_points",
 )
 
 watched_weight = Counter(

@@ -5,6 +5,7 @@ import uuid
 from django.db import models
 
 from notifications_counter.models import BaseCount
+from tests.tasks.models import key
 
 
 class Agent(models.Model):
@@ -47,28 +48,22 @@ class Watch(models.Model):
     weight = models.BigIntegerField()
 
 
-def owner(to):
-    return models.OneToOneField(
-        to, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
-    )
-
-
 class OpenCount(BaseCount):
-    agent = owner(Agent)
+    agent = key(Agent)
     open_count = models.IntegerField(default=0)
     open_points = models.BigIntegerField(default=0)
 
 
 class UrgentCount(BaseCount):
-    agent = owner(Agent)
+    agent = key(Agent)
     urgent_count = models.IntegerField(default=0)
 
 
 class NewCount(BaseCount):
-    queue = owner(Queue)
+    queue = key(Queue)
     new_count = models.IntegerField(default=0)
 
 
 class WatchCount(BaseCount):
-    agent = owner(Agent)
+    agent = key(Agent)
     weight = models.BigIntegerField(default=0)

@@ -57,8 +57,9 @@ def assert_stored(owners: Iterable[Any], *counters: Counter) -> None:
     owners = list(owners)
     for counter in counters or COUNTERS:
         counter.flush()
-        found = counter.totals._base_manager.values_list("pk", counter.field)
-        stored = {key: count for key, count in found if count}
+        names = [field.attname for field in counter.total_fields]
+        found = counter.totals._base_manager.values_list(*names, counter.field)
+        stored = {tuple(owner) if len(names) > 1 else owner[0]: count for *owner, count in found if count}
         assert stored == {key: count for key, count in truth(counter).items() if count}, counter.name
     assert_counted(owners, *counters)
 

@@ -25,23 +25,18 @@ from tests.support import (
     assert_heals,
     assert_reads,
     begin_now,
+    execute,
     make_counter,
     notify,
     redis_out_of_reach,
     rows,
 )
 from tests.tasks.counters import open_tasks, open_transfers, sent_transfers, visible_posts
-from tests.tasks.models import Post, Project, Task, Topic, Transfer
+from tests.tasks.models import Post, Project, Task, Topic, Transfer, key
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("these_healed")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("all_healed")]
 
 objects = Notification.objects
-
-
-@pytest.fixture
-def these_healed() -> None:
-    for counter in (unread, open_tasks, open_transfers, visible_posts):
-        counter.heal()
 
 
 @contextmanager
@@ -61,11 +56,7 @@ def counted(
         return type(name, (base,), {"__module__": __name__, "Meta": meta, **fields})
 
     with isolate_apps("tests.tasks"):
-        keys: dict[str, Any] = {
-            "project": models.OneToOneField(
-                Project, models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="+"
-            )
-        }
+        keys: dict[str, Any] = {"project": key(Project)}
         if kind:
             fields["kind"] = kind
             keys = {
@@ -169,11 +160,9 @@ def test_a_number_that_the_database_rounds(house):
 def test_a_child_that_is_updated_together_with_its_parent(house):
     """Django selects the rows first. Between the two statements, another session closes one of them."""
     topic = Topic.objects.create(id="news")
+    closed = models.BooleanField(default=False)
     with (
-        counted("children", Q(closed=False), parent=Post, closed=models.BooleanField(default=False)) as (
-            model,
-            counter,
-        ),
+        counted("children", Q(closed=False), parent=Post, closed=closed) as (model, counter),
         OtherConnection() as other,
     ):
         one, *_ = (model.objects.create(project=house, topic=topic) for _ in range(3))
@@ -216,28 +205,22 @@ def test_an_upsert_of_a_row_with_another_key(house, garden):
 @pytest.mark.skipif(connection.vendor == "mysql", reason="MariaDB has no such triggers.")
 def test_rows_that_a_trigger_does_not_let_in(alice, house):
     """Where Django wants its key back, it fails; a key of the site's own it takes for stored."""
-    sent_transfers.heal()
     assert (unread.count(alice), sent_transfers.count(house)) == (0, 0)  # Redis has them from here on
     tables = [model._meta.db_table for model in (Notification, Transfer)]
-    with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            cursor.execute("CREATE FUNCTION skip() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
-        for table in tables:
-            what = "EXECUTE FUNCTION skip()" if connection.vendor == "postgresql" else "BEGIN SELECT RAISE(IGNORE); END"
-            cursor.execute(f"CREATE TRIGGER skip_{table} BEFORE INSERT ON {table} FOR EACH ROW {what}")
-        try:
-            with suppress(TypeError, AssertionError):
-                Notification.objects.create(user=alice, title="not let in")
-            with suppress(TypeError, AssertionError):
-                Notification.objects.bulk_create(Notification(user=alice, title="not let in") for _ in range(2))
-            Transfer.objects.create(sender=house, receiver=house)
-            Transfer.objects.bulk_create(Transfer(sender=house, receiver=house) for _ in range(2))
-        finally:
-            for table in tables:
-                on_table = f" ON {table}" if connection.vendor == "postgresql" else ""
-                cursor.execute(f"DROP TRIGGER skip_{table}{on_table}")
-            if connection.vendor == "postgresql":
-                cursor.execute("DROP FUNCTION skip")
+    what, undo = "BEGIN SELECT RAISE(IGNORE); END", [f"DROP TRIGGER skip_{table}" for table in tables]
+    if connection.vendor == "postgresql":
+        execute("CREATE FUNCTION skip() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+        what, undo = "EXECUTE FUNCTION skip()", ["DROP FUNCTION skip CASCADE"]
+    execute(*(f"CREATE TRIGGER skip_{table} BEFORE INSERT ON {table} FOR EACH ROW {what}" for table in tables))
+    try:
+        with suppress(TypeError, AssertionError):
+            Notification.objects.create(user=alice, title="not let in")
+        with suppress(TypeError, AssertionError):
+            Notification.objects.bulk_create(Notification(user=alice, title="not let in") for _ in range(2))
+        Transfer.objects.create(sender=house, receiver=house)
+        Transfer.objects.bulk_create(Transfer(sender=house, receiver=house) for _ in range(2))
+    finally:
+        execute(*undo)
     assert (unread.count(alice), sent_transfers.count(house)) == (0, 0)
 
 

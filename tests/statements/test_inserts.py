@@ -55,13 +55,6 @@ def test_rows_that_may_have_been_there_before_are_in_doubt(shouted, ann, ben, ow
     assert {doubts(counter) for counter in COUNTERS} == {0, 2}  # of those who were inserted, and of no one else
 
 
-def test_rows_that_nobody_can_find_again_put_everyone_in_doubt(shouted, ann, ben, owners):
-    assert_counted(owners)
-    shouted.objects.bulk_create([shouted(agent=ann), shouted(agent=ben)], ignore_conflicts=True)
-    assert_counted(owners, doubt=True)
-    shouted.objects.all().delete()
-
-
 def test_owners_that_an_expression_sets_are_read_back(ann, ben, desk, owners):
     Ticket.objects.bulk_create([Ticket(pk=1, agent=ann, reviewer=ben), Ticket(pk=2, agent=ann, reviewer=ben)])
     Ticket.objects.bulk_create([Ticket(pk=5, agent=ben, reviewer=ann)])

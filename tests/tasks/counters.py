@@ -29,23 +29,9 @@ open_transfers = Counter(
     field="received_count",
 )
 
-open_issues = Counter(
-    "open_issues",
-    source="tasks.Issue",
-    owner="project",
-    condition=Q(closed=False),
-    totals="tasks.ProjectIssueCount",
-    field="open_count",
-)
-
-urgent_issues = Counter(
-    "urgent_issues",
-    source="tasks.Issue",
-    owner="project",
-    condition=Q(closed=False, urgent=True),
-    totals="tasks.ProjectIssueCount",
-    field="urgent_count",
-)
+OF_ISSUES = {"source": "tasks.Issue", "owner": "project", "totals": "tasks.ProjectIssueCount"}
+open_issues = Counter("open_issues", **OF_ISSUES, condition=Q(closed=False), field="open_count")
+urgent_issues = Counter("urgent_issues", **OF_ISSUES, condition=Q(closed=False, urgent=True), field="urgent_count")
 
 visible_posts = Counter(
     "visible_posts",

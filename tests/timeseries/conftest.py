@@ -1,7 +1,7 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
-from django.test import override_settings
 
 import servers
 
@@ -16,8 +16,7 @@ def _server(request: pytest.FixtureRequest) -> Iterator[servers.Server]:
 
 
 @pytest.fixture
-def server(_server: servers.Server) -> Iterator[servers.Server]:
+def server(_server: servers.Server, use: Callable[..., Any]) -> servers.Server:
     """A server of each kind: the one cannot expire fields of a hash, the other can."""
-    cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": _server.url}
-    with override_settings(CACHES={"default": cache}):
-        yield _server
+    use(_server.url)
+    return _server

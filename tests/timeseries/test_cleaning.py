@@ -39,20 +39,14 @@ def test_the_command_says_what_it_did():
     assert run() == "Nothing to clean in 7 counters.\n"
 
 
-class Once(Stop):
-    """Asks to stop after the first pass."""
-
-    def wait(self, seconds: float) -> None:
-        self.waited = seconds
-        self.ask()
-
-
 def test_the_command_rests_after_a_pass_that_took_longer_than_a_minute(monkeypatch):
     monkeypatch.setattr(clean_counters_command, "monotonic", itertools.count(0, 70).__next__)
-    command, stop = clean_counters_command.Command(stdout=io.StringIO()), Once()
+    waited: list[float] = []
+    monkeypatch.setattr(Stop, "wait", lambda stop, seconds: waited.append(seconds) or stop.ask())
+    command = clean_counters_command.Command(stdout=io.StringIO())
     command.verbosity = 1
-    command.loop(stop)
-    assert stop.waited == 1
+    command.loop(Stop())
+    assert waited == [1]
 
 
 # ------------------------------------------------------------------------------------------------- without a cleaner

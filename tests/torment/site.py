@@ -30,7 +30,7 @@ from notifications_counter.databases.identity import forget_buffers
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.upkeep.switch import put_in_force
 from notifications_counter.writes.rows import columns_of
-from tests.faults.moments import Call, Countdown, Moments, of_a_flush, of_a_read, of_a_write, of_healing
+from tests.faults.moments import OF_A_FLUSH, OF_A_READ, OF_A_WRITE, OF_HEALING, Countdown, Moments
 from tests.support import be_a_new_process, entries
 
 from . import truth
@@ -41,11 +41,7 @@ ROLES = {"writer": 4, "reader": 4, "flusher": 2}
 """How many processes there are."""
 PAUSE = {"writer": 0.005, "reader": 0.01, "flusher": 0.03}
 """Seconds between two calls."""
-MOMENTS: dict[str, Callable[[], list[Call]]] = {
-    "writer": of_a_write,
-    "flusher": lambda: of_a_flush() + of_healing(),
-    "reader": of_a_read,
-}
+MOMENTS = {"writer": OF_A_WRITE, "flusher": OF_A_FLUSH + OF_HEALING, "reader": OF_A_READ}
 TIMES = {"writer": 12, "flusher": 3, "reader": 20}
 """At which of so many times of a moment a process is struck there."""
 
@@ -222,7 +218,7 @@ def lay_ambush(sent: signal.Signals, journal: Journal, role: str, chance: random
             journal.note("ambush", role, moment)
             os.kill(os.getpid(), sent)
 
-    moments = Moments(MOMENTS[role](), reached)
+    moments = Moments(MOMENTS[role], reached)
     countdown = choose()
 
 

@@ -49,7 +49,8 @@ def noted() -> Iterator[None]:
     try:
         yield
     finally:
-        execute(*_forget())
+        what = "FUNCTION torment_{} CASCADE" if connection.vendor == "postgresql" else "TRIGGER torment_{}"
+        execute(*(f"DROP {what.format(event)}" for event in DELTAS), "DROP TABLE torment_truth")
 
 
 def this_is(call: str) -> None:
@@ -88,8 +89,3 @@ def _triggers() -> Iterator[str]:
             yield f"{trigger} EXECUTE FUNCTION torment_{event}()"
         else:
             yield f"{trigger} BEGIN {notes} END"
-
-
-def _forget() -> list[str]:
-    what = "FUNCTION torment_{} CASCADE" if connection.vendor == "postgresql" else "TRIGGER torment_{}"
-    return [*(f"DROP {what.format(event)}" for event in DELTAS), "DROP TABLE torment_truth"]

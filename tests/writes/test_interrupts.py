@@ -18,6 +18,8 @@ from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 from tests.support import PATIENCE, assert_heals, create, entries, rows
 
+from .test_transactions import by_hand
+
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once, pytest.mark.slow]
 
 PACKAGE = str(Path(notifications_counter.__file__).parent)
@@ -88,14 +90,8 @@ def catch_and_commit(user: Any) -> None:
 
 def commit_by_hand(user: Any) -> None:
     """Without autocommit, a site may well commit after an error."""
-    transaction.set_autocommit(False)
-    try:
+    with by_hand("autocommit off", "COMMIT"):
         objects.filter(user__username=user.username).update(read_at=Now())
-    finally:
-        try:
-            transaction.commit()
-        finally:
-            transaction.set_autocommit(True)
 
 
 def read(user: Any) -> None:
@@ -127,8 +123,11 @@ def test_an_exception_at_any_line(healed, act: Callable[[Any], None], kind: type
             assert caught is None
             break
         places[user.pk] = place[0]
-        assert is_seen(error, caught), f"swallowed at {place[0]}: {caught!r}"
-        del caught, error
+        seen = caught  # the exception, or one that was raised while it was handled
+        while seen is not None and seen is not error:
+            seen = seen.__cause__ or seen.__context__
+        assert seen is not None, f"swallowed at {place[0]}: {caught!r}"
+        del caught, error, seen
         connection.close_if_unusable_or_obsolete()  # as at the end of a request: what was not sent by now is lost
         assert unread.count(user) == rows(user), place[0]
         objects.create(user=user, title="after")
@@ -139,10 +138,3 @@ def test_an_exception_at_any_line(healed, act: Callable[[Any], None], kind: type
     right, found = {user.pk: rows(user) for user in users}, unread.counts(users)
     assert not {places.get(key): (found[key], right[key]) for key in right if found[key] != right[key]}
     assert_heals(*users)
-
-
-def is_seen(error: BaseException, caught: BaseException | None) -> bool:
-    """The exception came out, or one that was raised while it was handled."""
-    while caught is not None and caught is not error:
-        caught = caught.__cause__ or caught.__context__
-    return caught is error

@@ -26,7 +26,7 @@ WAYS = {
 
 
 @pytest.fixture(autouse=True, params=[WAYS[0], *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS[1:])])
-def way(request: pytest.FixtureRequest) -> Iterator[str]:
+def _way(request: pytest.FixtureRequest) -> Iterator[None]:
     """At which isolation level all connections work, or that they do so through PgBouncer."""
     way, changed = request.param, {}
     if way == "PgBouncer":
@@ -37,26 +37,13 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
     elif way != WAYS[0]:
         changed = {"isolation_level": way}
     with mock.patch.dict(connection.settings_dict["OPTIONS"], changed):
-        if changed:
-            connection.close()
-        unread.heal()
-        yield way
-    if changed:
         connection.close()
+        unread.heal()
+        yield
+    connection.close()
 
 
 CONFLICT = re.compile("(?i)deadlock|record has changed|could not serialize|foreign key")
-
-
-def race(*works: Callable[[], Any]) -> None:
-    """Run all at the same moment, ROUNDS times. The users of a statement that failed, as in a deadlock, are in
-    doubt."""
-    failed: list[Exception] = []
-    for _ in range(ROUNDS):
-        together(*[partial(again, work, failed) for work in works])
-    if failed:
-        with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
-            unread.heal(PATIENCE)
 
 
 def again(work: Callable[[], Any], failed: list[Exception]) -> Any:
@@ -74,9 +61,15 @@ def again(work: Callable[[], Any], failed: list[Exception]) -> Any:
 def test_rows_that_arrive_while_others_are_deleted(alice):
     """What is deleted is what was locked, not what the filter selects a moment later."""
     notify(alice, 10)
-    race(
+    works: list[Callable[[], Any]] = [
         lambda: objects.for_user(alice.pk).delete(),
         lambda: objects.bulk_create(Notification(user_id=alice.pk, title="new") for _ in range(5)),
         lambda: objects.for_user(alice.pk).mark_as_read(),
-    )
+    ]
+    failed: list[Exception] = []
+    for _ in range(ROUNDS):
+        together(*[partial(again, work, failed) for work in works])
+    if failed:  # as in a deadlock: their users are in doubt
+        with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
+            unread.heal(PATIENCE)
     assert_exact(alice, in_doubt=None)
