@@ -9,15 +9,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from django.conf import settings
 from django.db import transaction
 from django.db.models import Count
-from django.test import override_settings
 from django.utils import timezone
 
 import notifications_counter
-from notifications_counter.counters import unread, unread_by_kind, unseen
+from notifications_counter.counters import BUILT_IN, unread
 from notifications_counter.models import Notification
+from tests.support import in_use
 
 from .bench import LIMIT, OURS, Report, number, race, say, size, table, time
 from .models import PlainNotification
@@ -25,7 +24,6 @@ from .rivals import Ours, Rival, fill, quoted, sql
 
 Do, NOW = Callable[..., object], timezone.now()
 PACKAGE = str(Path(notifications_counter.__file__).parent)
-THREE = {**settings.NOTIFICATIONS_COUNTER, "COUNTERS": ("unseen", "unread_by_kind")}
 
 
 def statements(report: Report, quick: bool) -> str:
@@ -149,8 +147,8 @@ def requests(rounds: int) -> Iterator[list[str]]:
             yield line("… and the first `counts()` after it", 1, rounds, many, prepare=partial(changed, do))
     yield line("`for_user().mark_as_read()`", 100, rounds, marks, plain(mark_all), renew)
     right(all_)
-    with override_settings(NOTIFICATIONS_COUNTER=THREE):
-        for counter in (unread, unseen, unread_by_kind):
+    with in_use(*BUILT_IN):
+        for counter in BUILT_IN.values():
             assert not counter.heal(seconds=600).unfinished
         yield line("`create()`, three counters", 100, rounds, partial(create, Notification), plain(create), renew)
 

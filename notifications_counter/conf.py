@@ -18,7 +18,7 @@ from django.dispatch import receiver
 SETTING = "NOTIFICATIONS_COUNTER"
 
 BUILT_IN_COUNTERS = ("unread", "unseen", "unread_by_kind")
-"""The counters of notifications, which COUNTERS switches on."""
+"""The counters of notifications, of which COUNTERS names those to use."""
 
 T = TypeVar("T")
 

@@ -12,11 +12,9 @@ from functools import cached_property
 from inspect import getattr_static, ismemberdescriptor
 
 from asgiref.sync import sync_to_async
-from django.core.signals import setting_changed
 from django.db.models import Q
-from django.dispatch import receiver
 
-from .conf import ENTRIES, SETTING, is_integer, options
+from .conf import ENTRIES, is_integer, options
 from .databases.transactions import forbid_transaction
 from .declaration import Declaration, declarations
 from .declaration.primary_keys import Key, many
@@ -162,21 +160,21 @@ def counter_named(name: str) -> Counter:
         return counters[name]
     except KeyError:
         if name in BUILT_IN:
-            _ = BUILT_IN[name].source  # raises, because it is switched off
+            _ = BUILT_IN[name].source  # raises, because it is not in use
         raise ConfigurationError(f"No counter is named {name!r}; the counters are: {', '.join(counters)}.") from None
 
 
 # ------------------------------------------------------------------- built-in
 BUILT_IN: dict[str, Counter] = {}
-"""The counters of notifications. COUNTERS names those that are switched on; `unread` always is."""
+"""The counters of notifications. COUNTERS names those that the site uses; `unread` always is one of them."""
 
 
 def counters_of_notifications() -> list[Counter]:
-    """Return the built-in counters that are switched on."""
-    return [counter for counter in BUILT_IN.values() if counter.is_on]
+    """Return the built-in counters that the site uses."""
+    return [counter for counter in BUILT_IN.values() if counter.is_used]
 
 
-def _is_on(name: str) -> bool:
+def _is_used(name: str) -> bool:
     names = options.COUNTERS if ENTRIES["COUNTERS"].valid(options.COUNTERS) else ()  # a system check reports others
     return name == "unread" or name in names
 
@@ -189,7 +187,7 @@ def _built_in(name: str, owner: str | Sequence[str], condition: Q, totals: str, 
         condition=condition,
         totals=f"notifications_counter.{totals}",
         field=field,
-        is_on=_is_on(name),
+        is_used=_is_used(name),
     )
     return BUILT_IN[name]
 
@@ -199,10 +197,3 @@ _IS_UNREAD, _IS_UNSEEN = Q(read_at__isnull=True), Q(seen_at__isnull=True, read_a
 unread = _built_in("unread", "user", _IS_UNREAD, "UserNotificationsCount", "unread_count")
 unseen = _built_in("unseen", "user", _IS_UNSEEN, "UserNotificationsCount", "unseen_count")
 unread_by_kind = _built_in("unread_by_kind", ("user", "kind"), _IS_UNREAD, "UserKindNotificationsCount", "unread_count")
-
-
-@receiver(setting_changed)
-def _follow_setting(*, setting: str, **_: object) -> None:
-    if setting == SETTING:
-        for name, counter in BUILT_IN.items():
-            counter._switch(_is_on(name))

@@ -25,6 +25,8 @@ class isolated_counters(TestContextDecorator):
     def __init__(self, **entries: object) -> None:
         super().__init__()
         check_entries(entries)
+        if "COUNTERS" in entries:
+            raise ValueError("COUNTERS is read once, when the site starts. Set it in the settings of your tests.")
         self.entries = entries
 
     def enable(self) -> str:

@@ -24,7 +24,7 @@ from notifications_counter.counters import BUILT_IN, all_counters, unread, unsee
 from notifications_counter.declaration import declarations
 from notifications_counter.testing import delete_keys, isolated_counters
 
-from .support import entries, redis_out_of_reach
+from .support import in_use, redis_out_of_reach
 
 numbers = itertools.count()
 
@@ -95,8 +95,8 @@ def allow(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 @pytest.fixture
 def with_unseen() -> Iterator[None]:
-    """The counter of unseen notifications is switched on, and both are healed."""
-    with entries(COUNTERS=["unread", "unseen"]):
+    """The counter of unseen notifications is in use, and both are healed."""
+    with in_use("unseen"):
         unread.heal()
         unseen.heal()
         yield
@@ -104,8 +104,8 @@ def with_unseen() -> Iterator[None]:
 
 @pytest.fixture
 def with_kinds() -> Iterator[None]:
-    """All built-in counters are switched on and healed."""
-    with entries(COUNTERS=list(BUILT_IN)):
+    """All built-in counters are in use and healed."""
+    with in_use(*BUILT_IN):
         for counter in BUILT_IN.values():
             counter.heal()
         yield

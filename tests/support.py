@@ -25,8 +25,9 @@ from notifications_counter.buffer import Buffer
 from notifications_counter.buffer.calls import Call
 from notifications_counter.buffer.client import Client, read_all_owed
 from notifications_counter.buffer.types import Delta
-from notifications_counter.counters import Counter, unread
+from notifications_counter.counters import BUILT_IN, Counter, unread
 from notifications_counter.databases.identity import databases
+from notifications_counter.declaration import declaration
 from notifications_counter.models import Notification
 from notifications_counter.monitoring.status import Status, read_status
 from notifications_counter.places import visible_counters
@@ -214,6 +215,20 @@ def assert_heals(*users: Any, counter: Counter = unread) -> None:
     assert_reads(*users, counter=counter)
     status = counter.status().redis
     assert (status.pending, status.flushing) == (0, 0)
+
+
+@contextmanager
+def in_use(*names: str) -> Iterator[None]:
+    """Built-in counters of these names are in use, as if COUNTERS had named them when the site started."""
+    found = {name: BUILT_IN[name] for name in names}
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.dict(declaration._declarations, found))
+        stack.enter_context(mock.patch.dict(declaration._by_table, clear=True))
+        for counter in found.values():
+            stack.enter_context(mock.patch.object(counter, "is_used", True))
+        yield
+    for counter in found.values():
+        vars(counter).pop("source", None)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ class CountList(ChangeList):
         self.result_list = list(self.result_list)
         keys = [row.pk for row in self.result_list]
         users = get_user_model()._base_manager.using(unread.db).in_bulk(keys)
-        counts, unseen_counts = unread.counts(keys), unseen.counts(keys) if unseen.is_on else {}
+        counts, unseen_counts = unread.counts(keys), unseen.counts(keys) if unseen.is_used else {}
         for row in self.result_list:
             row.shown_user = users.get(row.pk, row.pk)
             row.unread, row.unseen = counts[row.pk], unseen_counts.get(row.pk)
@@ -49,7 +49,7 @@ class UserNotificationsCountAdmin(MaintenanceAdmin):
         return super().get_queryset(request).using(unread.db)
 
     def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
-        return ("owner", "current", *(["current_unseen"] if unseen.is_on else ()), "stored", "updated")
+        return ("owner", "current", *(["current_unseen"] if unseen.is_used else ()), "stored", "updated")
 
     def get_changelist(self, request: HttpRequest, **kwargs: object) -> type[ChangeList]:
         return CountList

@@ -19,7 +19,7 @@ LIMIT = 2**63
 
 
 OFF = "off"
-"""The value of `ready`, and the fingerprint in force, while counting is off."""
+"""The value of `ready` while counting is off."""
 
 
 class Fetched(NamedTuple):

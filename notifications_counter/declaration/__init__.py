@@ -3,4 +3,3 @@
 from .declaration import Declaration as Declaration
 from .declaration import counters_of_table as counters_of_table
 from .declaration import declarations as declarations
-from .declaration import switched_off as switched_off

@@ -31,7 +31,6 @@ from .fingerprint import as_code, kind_of, values_of_column
 from .owners import Owners
 
 _declarations: dict[str, Declaration] = {}
-_switched_off: dict[str, Declaration] = {}
 _by_table: dict[str, tuple[Declaration, ...] | None] = {}
 NAME = re.compile(r"[^{}\x00-\x1f\x7f]{1,100}")
 
@@ -39,15 +38,6 @@ NAME = re.compile(r"[^{}\x00-\x1f\x7f]{1,100}")
 def declarations() -> Iterable[Declaration]:
     """Return every declaration, in the order they were made."""
     return _declarations.values()
-
-
-def switched_off(source: str) -> dict[str, Declaration]:
-    """Return the built-in counters of a source that are switched off, by name, except names that the site uses."""
-    return {
-        name: counter
-        for name, counter in _switched_off.items()
-        if counter.source_label == source and name not in _declarations
-    }
 
 
 def counters_of_table(table: str) -> tuple[Declaration, ...] | None:
@@ -79,7 +69,7 @@ class Declaration(Owners):
     ``totals``       a subclass of BaseCount whose one-to-one primary key is the owner; for several columns, a model
                      with columns of the same names, as its composite primary key or under a unique constraint
     ``field``        its integer field for the count, a BigIntegerField for a sum
-    ``is_on``        False for a built-in counter that is switched off. It is not registered, and cannot be used
+    ``is_used``        False for a built-in counter that the site does not use. It is not registered, and cannot be used
     """
 
     def __init__(
@@ -92,7 +82,7 @@ class Declaration(Owners):
         totals: str,
         field: str,
         sum: str | None = None,
-        is_on: bool = True,
+        is_used: bool = True,
     ):
         self.name = name
         self.source_label = source
@@ -102,7 +92,7 @@ class Declaration(Owners):
         self.least = -math.inf if sum else 0  # a lower count is wrong
         self.totals_label = totals
         self.field = field
-        self.is_on = is_on
+        self.is_used = is_used
         for what, label in (("source", source), ("totals", totals)):
             if not isinstance(label, str) or label.count(".") != 1:
                 raise ConfigurationError(
@@ -115,10 +105,8 @@ class Declaration(Owners):
                 f"Counter {name!r} is declared too late. Processes that have not imported this module would not count "
                 "its rows. Declare it in the module 'counters' of an app in INSTALLED_APPS."
             )
-        if is_on:
+        if is_used:
             self._register()
-        else:
-            _switched_off[name] = self
 
     def _register(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -130,18 +118,6 @@ class Declaration(Owners):
             raise ConfigurationError(f"There is a counter named {self.name!r} already; give this one a different name.")
         _declarations[self.name] = self
         _by_table.clear()
-
-    def _switch(self, is_on: bool) -> None:
-        """Switch a built-in counter on or off."""
-        if self.is_on and not is_on:
-            _switched_off[self.name] = _declarations.pop(self.name)
-            _by_table.clear()
-            for models in ("source", "totals"):
-                vars(self).pop(models, None)
-        elif is_on and not self.is_on:
-            self._register()
-            del _switched_off[self.name]
-        self.is_on = is_on
 
     def __repr__(self) -> str:
         return f"<Counter {self.name}>"

@@ -28,7 +28,7 @@ class Owners:
     source_label: str
     owner: str | tuple[str, ...]
     totals_label: str
-    is_on: bool
+    is_used: bool
 
     @cached_property
     def source(self) -> type[Model]:
@@ -39,9 +39,9 @@ class Owners:
         return self._model(self.totals_label)
 
     def _model(self, label: str) -> type[Model]:
-        if not self.is_on:
+        if not self.is_used:
             raise ConfigurationError(
-                f"The counter {self.name!r} is switched off. Add its name to NOTIFICATIONS_COUNTER['COUNTERS']."
+                f"The counter {self.name!r} is not in use. Add its name to NOTIFICATIONS_COUNTER['COUNTERS']."
             )
         return apps.get_model(label)
 

@@ -96,7 +96,7 @@ class PageView(OwnNotifications):
 
 class InboxView(PageView, TemplateView):
     """A page of the list. ``kinds`` are pairs of a kind to filter by and its name. With the header ``X-Part``, scripts
-    ask for the list alone, or for the list of a bell. If `unseen` is switched on, a GET marks everything as seen."""
+    ask for the list alone, or for the list of a bell. If `unseen` is in use, a GET marks everything as seen."""
 
     template_name = "notifications_inbox/inbox.html"
     list_template_name = "notifications_inbox/list.html"
@@ -125,17 +125,17 @@ class InboxView(PageView, TemplateView):
 
     def mark_as_seen(self) -> None:
         """Mark everything that this view can show as seen. If nothing is unseen, this only asks Redis."""
-        if unseen.is_on and unseen.count(self.request.user):
+        if unseen.is_used and unseen.count(self.request.user):
             self.get_queryset().mark_as_seen()
 
     @property
     def has_numbers(self) -> bool:
         """Whether the tabs have numbers."""
-        return unread_by_kind.is_on
+        return unread_by_kind.is_used
 
     def tabs(self) -> Sequence[tuple[str, str]]:
         """Return the kinds to filter by, each with its name: ``kinds``. If that is empty and `unread_by_kind` is
-        switched on, return the ``max_tabs`` kinds with the most unread notifications, and the one that is shown."""
+        in use, return the ``max_tabs`` kinds with the most unread notifications, and the one that is shown."""
         if self.kinds or not self.has_numbers:
             return self.kinds
         column, shown = Notification._meta.get_field("kind"), self.request.GET.get("kind", "")

@@ -80,6 +80,7 @@ class Migration(migrations.Migration):
                 ("skipped_at", models.DateTimeField(null=True, verbose_name="last count not stored at")),
                 ("fingerprint", models.CharField(blank=True, max_length=32, verbose_name="declaration")),
                 ("declared_at", models.DateTimeField(default=timezone.now, verbose_name="in force since")),
+                ("off_since", models.DateTimeField(null=True, verbose_name="off since")),
             ],
             options={
                 "verbose_name": "state of a counter",

@@ -35,6 +35,7 @@ class CounterState(models.Model):
     ``wrong``            how many wrong counts walks and flushes have found, the last one at ``wrong_at``
     ``skipped``          how often a count could not be stored, the last time at ``skipped_at``
     ``fingerprint``      of the declaration in force since ``declared_at``
+    ``off_since``        when counting was switched off, NULL if it is on
     """
 
     FULL_SPEED, GENTLE = "full speed", "gentle"
@@ -52,6 +53,7 @@ class CounterState(models.Model):
     skipped_at = models.DateTimeField(_("last count not stored at"), null=True)
     fingerprint = models.CharField(_("declaration"), max_length=32, blank=True)
     declared_at = models.DateTimeField(_("in force since"), default=timezone.now)
+    off_since = models.DateTimeField(_("off since"), null=True)
 
     class Meta:
         verbose_name = _("state of a counter")

@@ -43,7 +43,7 @@ class UserNotificationsCount(BaseCount):
 
 
 class UserKindNotificationsCount(BaseCount):
-    """The stored number of unread notifications of a user and a kind. Empty unless `unread_by_kind` is switched on."""
+    """The stored number of unread notifications of a user and a kind. Empty unless `unread_by_kind` is in use."""
 
     pk = models.CompositePrimaryKey("user", "kind")
     user = models.ForeignKey(

@@ -23,7 +23,6 @@ from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..models import RecountRequest
 from ..places import LocalCounter, Place, at, here, visible_counters
-from ..upkeep.switch import off_since
 from .display import duration, explain, grouped, moment
 
 MAX_AGE = 300.0
@@ -268,7 +267,7 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
     waiting = RecountRequest.objects.using(counter.db).filter(counter=counter.name)
     requests = waiting.order_by("pk")[:MOST_REQUESTS].aggregate(number=Count("pk"), since=Min("created_at"))
     requests_age = (timezone.now() - requests["since"]).total_seconds() if requests["number"] else 0
-    recovery, off = Recovery.NONE, off_since(row)
+    recovery, off = Recovery.NONE, row.off_since if row else None
     if off:
         recovery = Recovery.OFF
     elif not (row and row.mark):

@@ -81,7 +81,8 @@ def deploy_seconds() -> float:
 def is_window_over(row: CounterState) -> bool:
     """Return whether a generation may begin or has begun."""
     # rule: window
-    return bool(row.mark) or (timezone.now() - row.declared_at).total_seconds() >= deploy_seconds()
+    age = (timezone.now() - row.declared_at).total_seconds()
+    return not row.off_since and (bool(row.mark) or age >= deploy_seconds())
 
 
 def walk_from_the_start(speed: str) -> dict[str, Any]:

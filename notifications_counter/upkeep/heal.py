@@ -15,7 +15,7 @@ from ..models import RecountRequest
 from ..sql.everyone import PAGE
 from .findings import Result
 from .generations import begin_generation, lost, state_row
-from .switch import declare, put_in_force, switch_on
+from .switch import put_in_force, switch_on
 from .walk import Walker
 
 SECONDS = 5.0
@@ -33,7 +33,6 @@ def heal(counter: Declaration, seconds: float, progress: Callable[[int], None], 
     _ground_overdue(buffer := counter.buffer, stopped)
     row, status = state_row(counter).first(), buffer.status()
     if status.ready == OFF:  # Redis is as it was before somebody switched counting on
-        declare(counter, OFF)
         switch_on(counter)
         return Result()
     if row is not None and lost(status, row, buffer.server()):

@@ -1,4 +1,4 @@
-"""What is in force: a declaration of a counter, or that counting is off, as its row says."""
+"""What is in force: a declaration of a counter, unless counting is off. The counter's row says so."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ from datetime import datetime, timedelta
 from django.db import connections, transaction
 from django.utils import timezone
 
-from ..buffer import Buffer
 from ..buffer.buffer import OFF_SECONDS
-from ..buffer.keys import Keys
-from ..buffer.types import OFF
-from ..conf import options
 from ..databases.identity import identify
 from ..databases.transactions import forbid_transaction
-from ..declaration import Declaration, switched_off
+from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
 from ..models import CounterState
 from .generations import deploy_seconds, is_window_over, state_row
@@ -31,19 +27,17 @@ def put_in_force(counter: Declaration) -> bool:
     begun: not if another declaration is in force, nor for ``deploy_seconds`` after it, when readers count rows, nor
     while counting is off."""
     known = identify(connections[counter.db]).in_force
-    _forget_switched_off(counter)
     row = state_row(counter).first()
-    in_force = OFF if off_since(row) else counter.fingerprint
-    if row is None or row.fingerprint != in_force:
+    if row is not None and row.off_since:
+        tell_redis(counter)
+        return False
+    if row is None or row.fingerprint != counter.fingerprint:
         if known.get(counter.name) == counter.fingerprint:
             record("replaced", counter, level=logging.ERROR)
             known[counter.name] = REPLACED
         if known.get(counter.name) == REPLACED:
             return False
-        row = declare(counter, in_force)
-    if in_force == OFF:
-        tell_redis(counter)
-        return False
+        row = declare(counter)
     known[counter.name] = counter.fingerprint
     if row.declared_at > when_all_tell():  # the clock of who declared it was ahead
         row.declared_at = timezone.now()
@@ -51,36 +45,25 @@ def put_in_force(counter: Declaration) -> bool:
     return is_window_over(row)
 
 
-def declare(counter: Declaration, fingerprint: str) -> CounterState:
-    """Put this process's declaration, or OFF, in force. Returns the row."""
+def declare(counter: Declaration, switch_on: bool = False) -> CounterState:
+    """Put this process's declaration in force, and with ``switch_on`` also counting. Returns the row."""
     with transaction.atomic(using=counter.db):
         rows = CounterState.objects.using(counter.db).select_for_update()
         row, is_new = rows.get_or_create(counter=counter.name)
-        if row.fingerprint == fingerprint:  # by another flusher, meanwhile
+        if not switch_on and (row.off_since or row.fingerprint == counter.fingerprint):  # meanwhile, by another process
             return row
-        event = "off" if fingerprint == OFF else "on" if off_since(row) else "declared"
-        row.declared_at = when_all_tell() if event == "on" else timezone.now()
-        row.fingerprint, row.mark, row.walk_speed = fingerprint, "", ""
+        row.declared_at = when_all_tell() if switch_on else timezone.now()
+        row.fingerprint, row.off_since, row.mark, row.walk_speed = counter.fingerprint, None, "", ""
         row.save(using=counter.db)
-        if event != "off":
-            counter.buffer.reset()
-    record(event, counter, level=logging.INFO if is_new else logging.WARNING, wait=round(_window(row)))
+        counter.buffer.reset()
+    event, level = "on" if switch_on else "declared", logging.INFO if is_new else logging.WARNING
+    record(event, counter, level=level, wait=round(window(row)))
     return row
 
 
-def _window(row: CounterState) -> float:
+def window(row: CounterState) -> float:
     """Return for how many seconds readers go on to count rows after this was declared."""
     return deploy_seconds() + (row.declared_at - timezone.now()).total_seconds()
-
-
-def _forget_switched_off(counter: Declaration) -> None:
-    """Forget built-in counters of the same rows that are switched off: nobody tells Redis of their changes, so everyone
-    must be counted once they are switched on again."""
-    for row in CounterState.objects.using(counter.db).filter(counter__in=switched_off(counter.source_label)):
-        database = identify(connections[counter.db])
-        Buffer(counter.buffer.client, Keys(options.KEY_PREFIX, row.counter, database.id)).reset()
-        row.delete(using=counter.db)
-        database.in_force.pop(row.counter, None)
 
 
 # ------------------------------------------------------------------------- the switch
@@ -88,7 +71,7 @@ def switch_off(counter: Declaration) -> bool:
     """Have readers count rows and writers tell nobody. Returns whether Redis knows. Otherwise, the next heal tells
     it."""
     forbid_transaction(counter.db)
-    declare(counter, OFF)
+    note_off(counter)
     try:
         tell_redis(counter)
     except BufferUnavailable:
@@ -96,10 +79,17 @@ def switch_off(counter: Declaration) -> bool:
     return True
 
 
+def note_off(counter: Declaration) -> None:
+    """Note in the database that counting is off, unless it is already."""
+    CounterState.objects.using(counter.db).get_or_create(counter=counter.name)
+    if state_row(counter).filter(off_since=None).update(off_since=timezone.now(), mark="", walk_speed=""):
+        record("off", counter, level=logging.WARNING)
+
+
 def tell_redis(counter: Declaration) -> None:
     """Tell Redis that counting is off. The row is locked, so that nobody switches it on meanwhile."""
     with transaction.atomic(using=counter.db):
-        if off_since(state_row(counter).select_for_update().first()):
+        if state_row(counter).select_for_update().exclude(off_since=None).first():
             counter.buffer.switch_off()
 
 
@@ -107,12 +97,7 @@ def switch_on(counter: Declaration) -> float:
     """Have writers tell Redis again, as after a change of the declaration. Returns for how many seconds readers go on
     to count rows. BufferUnavailable if Redis can't be told; then counting stays off."""
     forbid_transaction(counter.db)
-    return _window(declare(counter, counter.fingerprint))
-
-
-def off_since(row: CounterState | None) -> datetime | None:
-    """Return when counting was switched off, None if it is on, as the row of a counter says."""
-    return row.declared_at if row is not None and row.fingerprint == OFF else None
+    return window(declare(counter, switch_on=True))
 
 
 def when_all_tell() -> datetime:

@@ -157,7 +157,7 @@ class Walker:
     @property
     def _row(self) -> QuerySet[CounterState]:
         # rule: declared_walk
-        return state_row(self.counter).filter(fingerprint=self.counter.fingerprint)
+        return state_row(self.counter).filter(fingerprint=self.counter.fingerprint, off_since=None)
 
     def _next(self) -> tuple[CounterState, list[Counted]] | None:
         """Return the row of the counter, and the owners of the next page. None if no page is due."""

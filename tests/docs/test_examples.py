@@ -15,7 +15,7 @@ import pytest
 import servers
 from notifications_counter.counters import BUILT_IN
 from tests.docs.test_docs import FENCE, PAGES, ROOT, page, python_blocks, section
-from tests.support import entries
+from tests.support import in_use
 
 pytestmark = [pytest.mark.once, pytest.mark.slow]
 
@@ -52,7 +52,7 @@ def test_examples_run(path: Path, alice: Any, rf: Any, monkeypatch: pytest.Monke
     request = rf.get("/")
     request.user = alice
     names = {"user": alice, "request": request, "INSTALLED_APPS": [], "CACHES": {"counters": {}}}
-    with entries(COUNTERS=list(BUILT_IN)):
+    with in_use(*BUILT_IN):
         for code in python_blocks(path.read_text()):
             run(code, names)
 

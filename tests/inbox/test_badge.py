@@ -15,7 +15,7 @@ from django.urls import reverse
 from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.inbox.badges import badges_of
 from notifications_counter.models import Notification
-from tests.support import entries, notify, sent
+from tests.support import in_use, notify, sent
 from tests.tasks.models import Project, Task
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
@@ -53,14 +53,14 @@ def test_a_badge_shows_the_count_to_eyes_and_ears(alice):
 def test_the_badge_of_the_inbox_is_that_of_what_is_new(alice):
     notify(alice)
     assert 'data-badge="unread" data-count="3"' in badge(alice)
-    with entries(COUNTERS=["unread", "unseen"]):
+    with in_use("unseen"):
         Notification.objects.filter(title="0").mark_as_seen()
         page = badge(alice)
         assert 'data-badge="unseen" data-count="2"' in page
         assert ">2 new notifications<" in page
         assert badge(alice, "{% badge counter='unseen' %}") == page
         assert 'data-badge="unread" data-count="3"' in badge(alice, "{% badge counter='unread' %}")
-    with pytest.raises(ConfigurationError, match="'unseen' is switched off. Add its name to .*'COUNTERS'"):
+    with pytest.raises(ConfigurationError, match="'unseen' is not in use. Add its name to .*'COUNTERS'"):
         badge(alice, "{% badge counter='unseen' %}")
 
 

@@ -562,7 +562,8 @@ class Healer(NamedTuple):
 
 
 class Switch(NamedTuple):
-    """Somebody switches counting off, in the database and then in Redis, and on again."""
+    """Somebody switches counting off, in the database, where no declaration is in force then, and in Redis; and on
+    again."""
 
     step: str = "off"
 

@@ -22,7 +22,6 @@ from django.utils import timezone
 
 from notifications_counter.buffer import Buffer, buffer
 from notifications_counter.buffer.client import Client, read_all_owed
-from notifications_counter.buffer.types import OFF
 from notifications_counter.conf import options
 from notifications_counter.counters import Counter
 from notifications_counter.databases.identity import current
@@ -171,7 +170,7 @@ class Replay:
         return healer
 
     def switch(self) -> Iterator[None]:
-        switch.declare(votes, OFF)
+        switch.note_off(votes)
         yield
         if self.move.step == "tell":
             switch.tell_redis(votes)

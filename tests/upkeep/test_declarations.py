@@ -12,7 +12,7 @@ from django.db.models import BigAutoField, IntegerField, Q, TextField
 from django.db.models.functions import Length
 from django.utils import timezone
 
-from notifications_counter.counters import Counter, unread, unseen
+from notifications_counter.counters import Counter, unread
 from notifications_counter.databases.identity import current
 from notifications_counter.models import CounterState, Notification
 from notifications_counter.upkeep import switch
@@ -20,7 +20,6 @@ from notifications_counter.upkeep.findings import Result
 from tests.support import (
     OtherConnection,
     assert_exact,
-    assert_heals,
     assert_reads,
     be_a_new_process,
     entries,
@@ -141,22 +140,6 @@ def test_two_flushers_that_start_at_once(alice, is_new, caplog, monkeypatch):
     assert unread.status().is_ready
     assert unread.flush().wrong == 0
     assert_exact(alice)
-
-
-def test_a_built_in_counter_that_is_switched_off_and_on(alice):
-    with entries(COUNTERS=["unread", "unseen"]):
-        unread.heal()
-        unseen.heal()
-        Notification.objects.create(user=alice, title="x")
-        assert unseen.flush() == Result(1)
-        assert_reads(alice, counter=unseen)
-    Notification.objects.create(user=alice, title="nobody tells Redis of it")
-    unread.heal()
-    be_a_new_process()  # it is switched on by a restart
-    assert not CounterState.objects.filter(counter="unseen").exists()
-    with entries(COUNTERS=["unread", "unseen"]):
-        assert_reads(alice, counter=unseen)
-        assert_heals(alice, counter=unseen)
 
 
 # -------------------------------------------------------------------------------------------------------- fingerprints

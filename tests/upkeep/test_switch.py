@@ -162,6 +162,6 @@ def test_monitoring_says_so(healed, alice):
     switch("off")
     status = status_of(unread)
     (problem,) = status.problems
-    since = CounterState.objects.get(counter="unread").declared_at.timestamp()
+    since = CounterState.objects.get(counter="unread").off_since.timestamp()
     assert (problem.kind, problem.since, "Counting has been off since" in problem.text) == ("off", since, True)
     assert (status.counters["unread"].recovery, status.counters["unread"].off_since) == ("off", since)

@@ -77,7 +77,7 @@ def show_badge(
     """Show the badge of a counter, hidden at zero, ``99+`` above ``max``. Shows nothing if the owner, or one of its
     columns, is None.
 
-    ``counter``  its name; by default ``unseen`` if that is switched on, else ``unread``
+    ``counter``  its name; by default ``unseen`` if that is in use, else ``unread``
     ``owner``    an instance or a primary key, or a tuple of these for an owner of several columns; by default the user
                  who makes the request
     ``label``    the label for screen readers, such as “Open tickets”
@@ -115,7 +115,7 @@ def show_badge(
 def _counter_of(name: str, kind: str | None) -> Counter:
     """Return the counter that a badge shows."""
     if kind is None:
-        return counter_named(name or ("unseen" if unseen.is_on else "unread"))
+        return counter_named(name or ("unseen" if unseen.is_used else "unread"))
     if name not in ("", "unread_by_kind"):
         raise ConfigurationError(f"Only unread_by_kind has a badge for a kind. Remove counter={name!r} or kind.")
     return counter_named("unread_by_kind")

@@ -8,7 +8,7 @@ from ...counters import Counter, all_counters, counter_named
 from ...monitoring.display import duration, moment
 from ...places import LocalCounter, at_each
 from ...upkeep.generations import state_row
-from ...upkeep.switch import off_since, switch_off, switch_on
+from ...upkeep.switch import switch_off, switch_on
 from ..console import CounterCommand, add_places, find_counters
 
 
@@ -27,15 +27,15 @@ class Command(CounterCommand):
         at_each(find_counters(counters, database, schema), self.switch_off if state == "off" else self.switch_on)
 
     def switch_off(self, local: LocalCounter[Counter]) -> None:
-        since = off_since(state_row(local.counter).first())
-        is_told = switch_off(local.counter)
+        row = state_row(local.counter).first()
+        is_told, since = switch_off(local.counter), row and row.off_since
         already = f" already, since {moment(since.timestamp()).removesuffix('.')}" if since else ""
         self.say(f"{local.name}: counting is off{already}.")
         if not is_told:
             self.say(f"{local.name}: Redis is unavailable. The flusher tells it as soon as it answers.")
 
     def switch_on(self, local: LocalCounter[Counter]) -> None:
-        if not off_since(state_row(local.counter).first()):
+        if not state_row(local.counter).exclude(off_since=None).exists():
             self.say(f"{local.name}: counting is on already.")
             return
         seconds = switch_on(local.counter)
