@@ -17,11 +17,12 @@ from collections import Counter as Tally
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from .buffer.calls import ARGUMENTS, Argument, Call, script
+from .buffer.calls import ARGUMENTS, Argument, Call
 from .buffer.client import Client, client_of
 from .buffer.types import UNREADABLE, decode, pairs, parse_int
 from .chunks import chunked, in_groups
@@ -65,9 +66,9 @@ class EventLog:
     def _key(self, *parts: object) -> str:
         return ":".join(str(part) for part in (self.base, *parts))
 
-    def _run(self, name: str, *args: Argument) -> Any:
-        """Call a script with the keys that it names, and return its reply."""
-        return self._client.ask(Call.of(name, [self._key(key) for key in script(name).keys], (self.base, *args)))
+    def _run(self, name: str, keys: Sequence[str], *args: Argument) -> Any:
+        """Call a script with these keys of the log, and return its reply."""
+        return self._client.ask(Call.of(name, list(map(self._key, keys)), (self.base, *args)))
 
     # ----------------------------------------------------------------- writes
     def record_event(self, event: Mapping[str, Any]) -> int:
@@ -80,7 +81,7 @@ class EventLog:
         encoded = [_encode(event) for event in events]
         ids: list[int] = []
         for some in in_groups(encoded, [len(event) for event in encoded], ARGUMENTS - 100):
-            ids += self._run("record_events", *(argument for event in some for argument in event))
+            ids += self._run("record_events", ("next", "events", "types"), *chain.from_iterable(some))
         return ids
 
     def trim_events(self, max_age: float | None = None, max_length: int | None = None, now: When = None) -> int:
@@ -95,7 +96,7 @@ class EventLog:
         present = "" if now is None else _score(_seconds(now, "now"))
         removed = 0
         while True:
-            count = self._run("trim_events", age, length, present, EVENTS_PER_CALL)
+            count = self._run("trim_events", ("events", "types"), age, length, present, EVENTS_PER_CALL)
             removed += count
             if count < EVENTS_PER_CALL:
                 return removed

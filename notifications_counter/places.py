@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
@@ -159,7 +159,7 @@ def visible_counters(counters: Iterable[C], for_users: bool = False) -> list[Loc
 def _named(counter: C, found: list[Place]) -> list[LocalCounter[C]]:
     if len(found) == 1:
         return [LocalCounter(counter.name, counter, found[0])]
-    shared = Counter(map(str, found))  # two databases may each have a schema of this name
+    shared = Tally(map(str, found))  # two databases may each have a schema of this name
     places = {place: str(place) if shared[str(place)] == 1 else f"{place.alias}, {place}" for place in found}
     return [LocalCounter(f"{counter.name} ({name})", counter, place) for place, name in places.items()]
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..chunks import chunked
 from ..conf import options
 from ..exceptions import BufferUnavailable
-from .calls import ARGUMENTS, OWNERS_PER_CALL, REASON, Argument, Call, owners_as_json, script
+from .calls import ARGUMENTS, OWNERS_PER_CALL, REASON, Argument, Call, owners_as_json
 from .client import Client
 from .keys import Keys
 from .types import (
@@ -67,8 +67,8 @@ class Buffer:
         self.silent_until = 0.0  # by the monotonic clock
 
     def script_call(self, name: str, *args: Argument) -> Call:
-        """Return the call of a script with the keys that it names."""
-        return Call.of(name, [getattr(self.keys, key) for key in script(name).keys], args)
+        """Return the call of a script. One key is enough: it builds the others from this."""
+        return Call.of(name, (self.keys.ready,), args)
 
     def run(self, name: str, *args: Argument) -> Any:
         """Call a script and return its reply."""

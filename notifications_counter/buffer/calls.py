@@ -1,14 +1,8 @@
-"""Calls of commands and of the Lua scripts: one file each, known to Redis by its SHA-1.
-
-The head of a script names its keys: ``-- KEYS  state (hash)  ready (text)``. Nothing else knows their order: the names
-become local variables of the script, and callers send the keys that ``Script.keys`` lists.
-"""
+"""Calls of commands and of the Lua scripts: one file each, known to Redis by its SHA-1."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
@@ -28,29 +22,21 @@ OWNERS_PER_CALL = 1000
 ARGUMENTS arguments: an owner takes three at most."""
 
 LUA = files(__package__).joinpath("lua")
-KEYS = re.compile(r"^-- KEYS((?:.|\n-- {5})+)", re.MULTILINE)
-KEY = re.compile(r"(\w+) \((?:hash|integer|set|text|zset)\b")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Script:
-    """A script. ``keys`` are the names of its keys, in the order of KEYS."""
+class Script(NamedTuple):
+    """A script, and its SHA-1."""
 
-    name: str
-    keys: tuple[str, ...]
     source: str
     sha: str
 
 
 @cache
 def script(name: str) -> Script:
-    """Return the script in ``lua/<name>.lua``, after its keys and ``shared.lua``."""
+    """Return the script in ``lua/<name>.lua``, after ``shared.lua``."""
     shared, body = (LUA.joinpath(f"{file}.lua").read_text(encoding="utf-8") for file in ("shared", name))
-    head = KEYS.search(body)
-    assert head, f"{name}.lua does not name its KEYS"
-    keys = tuple(KEY.findall(head[1]))
-    source = f"local {', '.join(keys)} = unpack(KEYS)\n{shared}{body}"
-    return Script(name, keys, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
+    source = shared + body
+    return Script(source, sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
 class Call(NamedTuple):

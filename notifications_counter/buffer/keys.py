@@ -1,4 +1,4 @@
-"""The keys of a counter in Redis. Scripts build the keys of cached totals: see ``shared.lua``."""
+"""The keys of a counter in Redis. Scripts build the same: see ``shared.lua``."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Ledger:
         owners are not known beforehand, so the statement needs a transaction.
 
         In a transaction, owners are announced right before the COMMIT. In autocommit mode, they are announced before
-        the statement. If Redis refuses, the statement is executed in a transaction, which commits it together with a
+        the statement, which saves a BEGIN and a COMMIT. If Redis refuses, the statement is executed in a transaction, which commits it together with a
         RecountRequest.
         """
         connection = self._connection()

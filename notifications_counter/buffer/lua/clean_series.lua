@@ -4,7 +4,7 @@
 --       4 time in seconds ('': the server's)  5 most counters, 6 most work to do, in slices looked at
 -- Reply the last member looked at ('' if none), counters looked at, slices removed, counters removed
 local cutoff = (tonumber(ARGV[4]) or tonumber(redis.call('TIME')[1])) - tonumber(ARGV[3])
-local work = tonumber(ARGV[6])
+local known, work = KEYS[1], tonumber(ARGV[6])
 local last, counters, removed, gone = '', 0, 0, 0
 
 for _, member in ipairs(redis.call('ZRANGEBYLEX', known, ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[5])) do

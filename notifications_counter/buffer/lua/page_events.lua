@@ -4,7 +4,7 @@
 --       4 timestamp ('' for the end of the log)  5 id padded as in the set, or '' for any of that timestamp
 -- Reply for each event its id, its timestamp, and its fields and values as a flat list, empty if they are gone. Events
 --       with the timestamp itself are 'after' it.
-local before, limit, score, member = ARGV[2] == 'before', tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local events, before, limit, score, member = KEYS[1], ARGV[2] == 'before', tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local first = 0
 if member ~= '' then -- the rank behind that of an event, even of a trimmed one
   redis.call('ZREM', events, '') -- removes nothing: see run_without_memory()

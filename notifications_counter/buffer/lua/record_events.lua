@@ -3,10 +3,9 @@
 -- ARGV  1 base of the log's keys  then for each event: type, timestamp ('' for now), number of fields, and the pairs
 --       field, value as JSON
 -- Reply the ids
-local reply = {}
-local time = redis.call('TIME')
+local next, events, types = unpack(KEYS)
+local i, reply, time = 2, {}, redis.call('TIME')
 local now = time[1] .. '.' .. string.format('%06d', tonumber(time[2]))
-local i = 2
 while i <= #ARGV do
   local kind, timestamp = ARGV[i], ARGV[i + 1]
   local last = i + 2 + 2 * tonumber(ARGV[i + 2])

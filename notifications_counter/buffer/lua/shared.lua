@@ -1,7 +1,8 @@
 -- Code that several scripts share. Each script is sent behind it.
-
--- The beginning of all keys of the script
+-- The beginning of all keys of the script, and those of a counter, on the same node of a cluster
 local base = KEYS[1]:match('(.*):')
+local pending, flushing, state, ready = base .. ':pending', base .. ':flushing', base .. ':state', base .. ':ready'
+local intents, in_flight, listeners = base .. ':intents', base .. ':in_flight', base .. ':listeners'
 
 -- Returns the key of an owner's cached total, given the value of ready, or its generation.
 -- rule: generation

@@ -3,7 +3,7 @@
 -- ARGV  1 base of the log's keys  2 highest age in seconds ('' for any)  3 number to keep ('' for all)
 --       4 present time ('' for the clock of Redis)  5 how many to remove at most
 -- Reply the number of events removed
-local aged = 0
+local aged, events, types = 0, unpack(KEYS)
 if ARGV[2] ~= '' then
   local time = redis.call('TIME')
   local now = tonumber(ARGV[4]) or time[1] + time[2] / 1e6

@@ -2,7 +2,7 @@
 -- KEYS  trouble (hash)
 -- ARGV  1 reason, '' to read only  2 seconds without trouble after which the next one is new
 -- Reply time now, then the time of the trouble, when it began, and its reason, nil if there is none
-local now = redis.call('TIME')[1]
+local trouble, now = KEYS[1], redis.call('TIME')[1]
 if ARGV[1] ~= '' then
   run_without_memory(trouble)
   local at = redis.call('HGET', trouble, 'at') or 0

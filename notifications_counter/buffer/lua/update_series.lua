@@ -4,7 +4,7 @@
 -- ARGV  1 time in seconds ('': the server's)  2 samples  3 number of precisions, then these, coarsest first, so that a
 --       count that is too large is refused before anything is written; then for each name its count
 -- Reply nothing
-local present = tonumber(redis.call('TIME')[1])
+local known, present = KEYS[1], tonumber(redis.call('TIME')[1])
 local time = tonumber(ARGV[1]) or present
 local samples, precisions = tonumber(ARGV[2]), tonumber(ARGV[3])
 local fields_expire = (redis.VALKEY_VERSION_NUM or 0) >= 0x090000 or (redis.REDIS_VERSION_NUM or 0) >= 0x070400
