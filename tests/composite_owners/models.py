@@ -33,9 +33,6 @@ class Alert(models.Model):
     recipient = reference()
     read = models.BooleanField(default=False)
 
-    class Meta:
-        indexes = [models.Index(fields=["organization", "recipient", "read"])]
-
 
 class AlertCount(BaseCount):
     pk = models.CompositePrimaryKey("organization", "recipient")
@@ -54,9 +51,6 @@ class CourseNotification(models.Model):
     app_name = app_name()
     last_seen = models.DateTimeField(null=True, blank=True)
     last_read = models.DateTimeField(null=True, blank=True)
-
-    class Meta:
-        indexes = [models.Index(fields=["user", "app_name"])]
 
 
 class AppCount(BaseCount):
