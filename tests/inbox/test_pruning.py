@@ -12,6 +12,7 @@ from notifications_counter.models import Notification
 from tests.support import OtherConnection, assert_exact
 
 from ..management.test_commands import run
+from ..writes.test_transactions import by_hand
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -99,13 +100,8 @@ def test_what_becomes_unread_meanwhile_is_left(healed, alice, monkeypatch):
 
 def test_nothing_is_deleted_that_would_not_be_committed(healed, alice):
     notify(alice, 5)
-    transaction.set_autocommit(False)
-    try:
-        with pytest.raises(NotInTransaction):
-            prune(timedelta(days=1), read_only=False)
-    finally:
-        transaction.rollback()
-        transaction.set_autocommit(True)
+    with by_hand("autocommit off", "ROLLBACK"), pytest.raises(NotInTransaction):
+        prune(DAY)
     with transaction.atomic():
-        assert prune(timedelta(days=1), read_only=False).deleted == 1
+        assert prune(DAY).deleted == 1
     assert_exact(alice)

@@ -26,7 +26,7 @@ WAYS = {
 
 
 @pytest.fixture(autouse=True, params=[WAYS[0], *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS[1:])])
-def way(request: pytest.FixtureRequest) -> Iterator[str]:
+def _way(request: pytest.FixtureRequest) -> Iterator[None]:
     """At which isolation level all connections work, or that they do so through PgBouncer."""
     way, changed = request.param, {}
     if way == "PgBouncer":
@@ -37,12 +37,10 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
     elif way != WAYS[0]:
         changed = {"isolation_level": way}
     with mock.patch.dict(connection.settings_dict["OPTIONS"], changed):
-        if changed:
-            connection.close()
-        unread.heal()
-        yield way
-    if changed:
         connection.close()
+        unread.heal()
+        yield
+    connection.close()
 
 
 CONFLICT = re.compile("(?i)deadlock|record has changed|could not serialize|foreign key")
