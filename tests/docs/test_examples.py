@@ -143,19 +143,14 @@ def test_count_any_model(site: Site) -> None:
     site.append("support/counters.py", counter)
     site.console(section(text, "Use it"))
     site.shell(use)
-    site.append("tickets/models.py", fields(minutes))
-    site.append("support/models.py", fields(minutes_totals))
+    for file, code in {"tickets/models.py": minutes, "support/models.py": minutes_totals}.items():
+        site.append(file, code.partition("...  # as above\n")[2])  # the new fields
     site.append("support/counters.py", minutes_spent)
     site.console(section(text, "Use it"))
     spend = "from support.counters import minutes_spent\nTicket.objects.update(minutes=5)\nminutes_spent.flush()\n"
     assert "10 [(2, 10)]" in site.shell(
         f"{use}{cheap}{recount}{spend}print(minutes_spent.count(bert), minutes_spent.top(10))"
     )
-
-
-def fields(code: str) -> str:
-    """Return what is to be added to a model of which the page shows only the new fields."""
-    return code.partition("...  # as above\n")[2]
 
 
 def test_conversations(site: Site) -> None:
