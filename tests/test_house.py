@@ -30,11 +30,11 @@ LAYERS = """
 LEVEL = {name: level for level, line in enumerate(reversed(LAYERS.strip().splitlines())) for name in line.split()}
 
 
-def name_of(path: str) -> str:
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
-MODULES = {name_of(path): path for path in trees() if path != "__init__.py"}
+MODULES = {
+    path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path
+    for path in trees()
+    if path != "__init__.py"
+}
 
 
 def imports(path: str) -> set[str]:

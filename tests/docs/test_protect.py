@@ -67,7 +67,16 @@ def test_everything_works_with_the_permissions_of_the_docs(admin, make_user):
         client_of("default").breaker.retry_at = 0.0
         assert_heals(alice, bob)
         read_status()
-    use_the_recipes()
+    events.record_event({"type": "test", "timestamp": 5})
+    (event,) = events.latest(type="test")
+    events.before(event)
+    events.get_event(event["id"])
+    assert events.count_types(scan=True) == events.count_types()
+    events.trim_events(max_age=1, max_length=0)
+    timeseries.update_counters({"hits": 1, "misses": 2})
+    timeseries.get_counter("hits", 60)
+    timeseries.list_counters()
+    call_command("clean_counters")
     assert not [entry for entry in admin.acl_log() if entry["object"] not in OF_CONNECTIONS]
     # From Redis 7 on, the name of a subcommand follows after a bar.
     used = {name.removeprefix("cmdstat_").partition("|")[0] for name in admin.info("commandstats")}
@@ -88,16 +97,3 @@ def listen(user: Any) -> None:
         pubsub.unsubscribe()
         while pubsub.get_message(timeout=PATIENCE)["type"] != "unsubscribe":
             pass
-
-
-def use_the_recipes() -> None:
-    events.record_event({"type": "test", "timestamp": 5})
-    (event,) = events.latest(type="test")
-    events.before(event)
-    events.get_event(event["id"])
-    assert events.count_types(scan=True) == events.count_types()
-    events.trim_events(max_age=1, max_length=0)
-    timeseries.update_counters({"hits": 1, "misses": 2})
-    timeseries.get_counter("hits", 60)
-    timeseries.list_counters()
-    call_command("clean_counters")
