@@ -14,14 +14,6 @@ TEXTS = [
 """What must not be taken for another text, or for syntax."""
 
 
-def grouped(counts: dict[Any, int]) -> dict[Any, dict[Any, int]]:
-    """What each group of owners has below it."""
-    groups: dict[Any, dict[Any, int]] = {}
-    for (*first, last), n in counts.items():
-        groups.setdefault(tuple(first), {}).update({last: n} if n else {})
-    return groups
-
-
 def assert_stored(*counters: Counter) -> None:
     """Once healed and flushed, the stored totals are what GROUP BY finds, as is what each way of reading gives."""
     for counter in counters or COUNTERS:
@@ -30,5 +22,8 @@ def assert_stored(*counters: Counter) -> None:
         assert not counter.status().redis.aside
         right = truth(counter)
         assert {owner: counter.count(owner) for owner in right} == right, counter.name
-        for first, below in grouped(right).items():
+        groups: dict[Any, dict[Any, int]] = {}
+        for (*first, last), number in right.items():
+            groups.setdefault(tuple(first), {}).update({last: number} if number else {})
+        for first, below in groups.items():
             assert counter.breakdown(first if len(first) > 1 else first[0]) == below, counter.name

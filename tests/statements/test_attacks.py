@@ -160,11 +160,9 @@ def test_a_number_that_the_database_rounds(house):
 def test_a_child_that_is_updated_together_with_its_parent(house):
     """Django selects the rows first. Between the two statements, another session closes one of them."""
     topic = Topic.objects.create(id="news")
+    closed = models.BooleanField(default=False)
     with (
-        counted("children", Q(closed=False), parent=Post, closed=models.BooleanField(default=False)) as (
-            model,
-            counter,
-        ),
+        counted("children", Q(closed=False), parent=Post, closed=closed) as (model, counter),
         OtherConnection() as other,
     ):
         one, *_ = (model.objects.create(project=house, topic=topic) for _ in range(3))

@@ -18,6 +18,8 @@ from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 from tests.support import PATIENCE, assert_heals, create, entries, rows
 
+from .test_transactions import by_hand
+
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once, pytest.mark.slow]
 
 PACKAGE = str(Path(notifications_counter.__file__).parent)
@@ -88,14 +90,8 @@ def catch_and_commit(user: Any) -> None:
 
 def commit_by_hand(user: Any) -> None:
     """Without autocommit, a site may well commit after an error."""
-    transaction.set_autocommit(False)
-    try:
+    with by_hand("autocommit off", "COMMIT"):
         objects.filter(user__username=user.username).update(read_at=Now())
-    finally:
-        try:
-            transaction.commit()
-        finally:
-            transaction.set_autocommit(True)
 
 
 def read(user: Any) -> None:

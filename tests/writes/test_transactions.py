@@ -156,8 +156,10 @@ def by_hand(how: str, end: str) -> Iterator[None]:
         if how == "SQL":
             execute(end)
         else:
-            getattr(transaction, end.lower())()
-            transaction.set_autocommit(True)
+            try:
+                getattr(transaction, end.lower())()
+            finally:
+                transaction.set_autocommit(True)
 
 
 @pytest.mark.parametrize(
