@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import redis
-from django.db import transaction
+from django.db import connections, transaction
 
 import servers
 from notifications_counter.buffer.calls import OWNERS_PER_CALL
@@ -190,7 +190,7 @@ def test_a_thread_that_ends_before_the_reply(use, line, alice):
     cached(alice)
     read_all_owed()
     with line.slow(TIMEOUT):
-        thread = Thread(target=create, args=[alice])
+        thread = Thread(target=lambda: (create(alice), connections.close_all()))
         thread.start()
         thread.join()
         gc.collect()
