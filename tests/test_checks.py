@@ -14,7 +14,6 @@ from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import ExtractYear, Now, Random
 from django.db.models.lookups import Exact
-from django.db.models.sql.compiler import SQLInsertCompiler
 from django.db.utils import ConnectionHandler
 from django.test.utils import isolate_apps, override_settings
 
@@ -134,11 +133,6 @@ SQLITE = {"ENGINE": "django.db.backends.sqlite3", "NAME": "site.sqlite3"}
 def test_two_aliases_of_one_database(one, other, same, monkeypatch):
     monkeypatch.setattr(checks.settings, "connections", ConnectionHandler({"default": one, "other": other}))
     assert ("'other'" in found().get("E007", "")) == same
-
-
-def test_a_method_that_another_app_has_replaced(monkeypatch):
-    monkeypatch.setattr(SQLInsertCompiler, "execute_sql", lambda self: None)
-    assert "SQLInsertCompiler.execute_sql" in found()["E006"]
 
 
 # ---------------------------------------------------------------------------------------------------------- counters

@@ -68,8 +68,8 @@ class Ledger:
         owners are not known beforehand, so the statement needs a transaction.
 
         In a transaction, owners are announced right before the COMMIT. In autocommit mode, they are announced before
-        the statement, which saves a BEGIN and a COMMIT. If Redis refuses, the statement is executed in a transaction, which commits it together with a
-        RecountRequest.
+        the statement, which saves a BEGIN and a COMMIT. If Redis refuses, the statement is executed in a transaction,
+        which commits it together with a RecountRequest.
         """
         connection = self._connection()
         if in_manual_transaction(connection):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import redis
-from django.db import transaction
+from django.db import connections, transaction
 
 import servers
 from notifications_counter.buffer.calls import OWNERS_PER_CALL
@@ -190,11 +190,12 @@ def test_a_thread_that_ends_before_the_reply(use, line, alice):
     cached(alice)
     read_all_owed()
     with line.slow(TIMEOUT):
-        thread = Thread(target=create, args=[alice])
+        # It waits for the reply to its first confirmation.
+        thread = Thread(target=lambda: (create(alice, 2), connections.close_all()))
         thread.start()
         thread.join()
         gc.collect()
-        assert unread.count(alice) == 4
+        assert unread.count(alice) == 5
 
 
 def test_others_close_the_pool_meanwhile(use, line, alice):

@@ -99,13 +99,10 @@ def test_the_inbox_by_a_framework(client, alice, bob, module, settings, name, pa
         module(made, code)
     settings.ROOT_URLCONF = "inbox.urls"
 
-    def rows(response) -> list[dict]:
-        page = response.json()
-        return page["results"] if "results" in page else page["rows"]
-
     theirs = notify(bob, 2)
     mine = notify(alice, 25)
-    listed = rows(client.get("/api/notifications/"))
+    found = client.get("/api/notifications/").json()
+    listed = found["results"] if "results" in found else found["rows"]
     assert [row["id"] for row in listed] == [row.pk for row in mine[:4:-1]]
     assert listed[0].keys() == {"id", "kind", "title", "body", "url", "data", "created_at", "read_at"}
     assert client.get("/api/notifications/unread/").json() == {"unread": 25}

@@ -13,16 +13,11 @@ from tests.support import doubted, entries, truth
 from .counters import COUNTERS
 
 
-def counts(counter: Counter, owners: Iterable[Any]) -> dict[Any, int]:
-    """The truth about these owners too, if they could be owners of this counter."""
-    return dict.fromkeys((key for key in owners if fits(counter, key)), 0) | truth(counter)
-
-
 def assert_counted(owners: Iterable[Any], *counters: Counter, doubt: bool = False) -> None:
     """Every read is right. Once the transaction is over, nobody is in doubt, unless ``doubt`` allows it."""
     owners = list(owners)
     for counter in counters or COUNTERS:
-        right = counts(counter, owners)
+        right = dict.fromkeys((key for key in owners if fits(counter, key)), 0) | truth(counter)
         assert counter.counts(right) == right, counter.name
         for key in list(right)[:2]:
             assert counter.count(key) == right[key], counter.name
@@ -38,6 +33,7 @@ def doubts(counter: Counter) -> int:
 
 
 def fits(counter: Counter, key: Any) -> bool:
+    """Whether it could be an owner of this counter."""
     try:
         return counter.key(key) == key
     except ValueError:
