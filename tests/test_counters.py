@@ -20,6 +20,8 @@ def test_a_declaration_that_other_processes_may_not_have():
     for name in ("", "a{b", "x" * 101, "a\n"):
         with pytest.raises(ConfigurationError, match="cannot be the name of a counter"):
             make_counter(name, source="tasks.Task", **about)
+    with pytest.raises(ConfigurationError, match="There is a counter named 'unread' already"):
+        make_counter("unread", source="tasks.Task", **about)
     for source in ("Task", "tasks.models.Task", Task):
         with pytest.raises(ConfigurationError, match="The source of counter 'late' must be a string such as"):
             make_counter("late", source=source, **about)
