@@ -1,6 +1,5 @@
 """The flusher on real servers: what reaches the database, and what is kept away from it."""
 
-import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -158,7 +157,8 @@ def test_a_count_that_the_database_refuses_is_skipped_and_tried_again(healed, ca
     assert [stored(key) for key in keys] == [2, 2, 2, 2, 0, 2, 2, 2, 2]
     ((number, examples),) = skipped(caplog)
     assert (number, read_counter(unread).skipped, len(history.latest(type="skipped"))) == (1, 1, 1)
-    assert re.match(rf"'{keys[4]}': .*unread_count cannot hold its count", examples)
+    assert examples.startswith(f"{str(keys[4])!r}: ")
+    assert "unread_count cannot hold its count" in examples
     assert [warning.kind for warning in status_of(unread).warnings] == ["skipped"]
     unread.recount()
     assert doubted() == [str(keys[4])]
@@ -240,7 +240,9 @@ def test_an_owner_who_cannot_be_counted_keeps_nobody_waiting(healed, alice, bob,
         unread.heal()  # the walk at full speed meets her, too
         unread.flush()
         assert [stored(user) for user in users] == [0, 2, *[1] * 40]
-        assert all(re.fullmatch(f"'{alice.pk}': .*statement timeout", examples) for _, examples in skipped(caplog))
+        for _, examples in skipped(caplog):
+            assert examples.startswith(f"{str(alice.pk)!r}: ")
+            assert examples.endswith("statement timeout")
         create(alice)
         create(bob)
         unread.flush()
