@@ -176,8 +176,8 @@ class Buffer:
 
     # ------------------------------------------------------------------ flush
     def cut(self, mark: str, batch: str) -> tuple[str, int]:
-        """Turn what is pending into a batch with this id, or take the one that is under way. Returns its id and size,
-        with the sentinel; '' and 0 if nothing waits, or Redis and the database do not agree."""
+        """Turn what is pending into a batch with this id, or take the one that is under way. Returns its id and size;
+        '' and 0 if nothing waits, or Redis and the database do not agree."""
         found, size = self.run("cut", mark, batch)
         return decode(found), size
 
@@ -197,11 +197,6 @@ class Buffer:
     def status(self) -> BufferStatus:
         """Return the state of the counter at one moment."""
         return BufferStatus.of(self.run("status"))
-
-    def clean(self) -> int:
-        """Delete what something else has written with another type; then everyone is in doubt. Returns the time of the
-        Redis clock."""
-        return int(self.run("clean"))
 
     def server(self) -> str:
         """Return the name of the server that holds the counter. It changes with each restart and failover, even after a

@@ -23,13 +23,12 @@ OFF = "off"
 
 
 class Fetched(NamedTuple):
-    """An owner of a batch: the sum of its deltas, its cached total, None if it is not cached, and the sum of the deltas
-    that came ``later`` than the batch. A sum of None is unknown."""
+    """An owner of a batch: the sum of its deltas, None after a doubt, and its cached total, None if it is not
+    cached."""
 
     owner: str
     delta: Delta
     total: int | None
-    later: Delta
 
 
 class Peek(NamedTuple):
@@ -53,9 +52,8 @@ class BufferStatus:
 
     ``ready`` is what readers may use, and ``server`` the name of the server when the generation began. ``batch`` is the
     batch under way, and ``finished`` the mark of the last one that was dropped, or of the generation.
-    ``is_whole`` and ``has_cut``: whether `pending` and `flushing` have their sentinel. ``cut_at`` is when nothing was
-    pending for the last time. The flusher last ``ran_at`` this time of its own clock, and ``failure`` says why it
-    failed, if it did.
+    ``cut_at`` is when nothing was pending for the last time. The flusher last ``ran_at`` this time of its own clock,
+    and ``failure`` says why it failed, if it did.
     """
 
     ready: str = ""
@@ -63,8 +61,6 @@ class BufferStatus:
     batch: str = ""
     finished: str = ""
     failure: str = ""
-    is_whole: bool = False
-    has_cut: bool = False
     cut_at: int = 0
     ran_at: int = 0
     now: int = 0
@@ -74,10 +70,9 @@ class BufferStatus:
 
     @classmethod
     def of(cls, reply: Sequence[Sequence[Any]]) -> BufferStatus:
-        """Return the status in the reply of ``status.lua``: texts, flags and numbers."""
-        texts, flags, numbers = reply
+        """Return the status in the reply of ``status.lua``: texts and numbers."""
+        texts, numbers = reply
         values: list[Any] = [decode(text or "") for text in texts]
-        values += [flag is not None for flag in flags]
         return cls(*values, *(parse_int(number or 0) or 0 for number in numbers))
 
     @property
@@ -88,20 +83,19 @@ class BufferStatus:
 
 @dataclass(frozen=True, slots=True)
 class AnnouncedIntent:
-    """An intent in Redis, of owners whose counts a transaction was about to change when it was announced. Times are
-    seconds of the Redis clock. ``owners`` is None if something else wrote the intent, and it cannot be read."""
+    """An intent in Redis: when it was announced, and when it was ``checked`` for the last time, in seconds of the Redis
+    clock. Both are 0, so that it is as old as can be, if the intent cannot be read."""
 
     id: str
     began: int = 0
     checked: int = 0
-    owners: list[str] | None = None
 
     @classmethod
     def of(cls, id: str, entry: str | bytes) -> AnnouncedIntent:
         """Return the intent in an entry of ``intents``."""
         try:
             about = json.loads(entry)
-            return cls(id, int(about["began"]), int(about["checked"]), list(map(str, about["owners"])))
+            return cls(id, int(about["began"]), int(about["checked"]))
         except UNREADABLE:
             return cls(id)
 

@@ -63,9 +63,6 @@ def lost(status: BufferStatus, row: CounterState, server: str) -> str:
         return OTHER_REDIS
     if status.ready in ("", OFF):
         return NOT_READY
-    # rule: sentinel
-    if not status.is_whole or bool(status.batch) != status.has_cut:
-        return "Redis has lost a key"
     # rule: agree
     if status.finished != row.mark and not (status.batch and row.mark.startswith(f"{status.batch}:")):
         return "Redis or the database went back in time"

@@ -59,12 +59,11 @@ def _doubt_requested(counter: Declaration) -> None:
 def _ground_overdue(buffer: Buffer, stopped: Callable[[], bool]) -> None:
     """Ground overdue intents, and each of them again whenever its age has doubled. Drop those whose transaction must be
     dead (rule: stays)."""
-    now = buffer.clean()
+    now = buffer.status().now
     for intent in buffer.intents():
         age, age_then = now - intent.began, intent.checked - intent.began
-        is_dead = intent.owners is None or age >= options.MAX_TRANSACTION_AGE
         is_young = 0 <= age < max(options.HEAL_AFTER, 2 * age_then)  # below 0: the clock was set back
-        if is_dead:
+        if age >= options.MAX_TRANSACTION_AGE:
             buffer.ground(intent.id, drop=True)
         elif not is_young and not stopped():
             buffer.ground(intent.id)

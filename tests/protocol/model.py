@@ -61,8 +61,6 @@ class Redis(NamedTuple):
     run: int = 0  # its name now
     batch: str = ""  # what is cut and not dropped
     finished: Mark = FIRST  # of the last batch that was dropped. NONE: the key `state` is gone
-    pending: bool = True  # the key has its sentinel
-    flushing: bool = False
     intents: tuple[Intent, ...] = ()
     everyone: int = 0  # intents that name no owners
 
@@ -128,8 +126,6 @@ def is_lost(redis: Redis, db: Database) -> bool:
         db.mark == NONE
         or (redis.ready in (None, OFF) and rule("ready"))
         or (redis.server != redis.run and rule("server"))
-        or (not redis.pending and rule("sentinel"))
-        or (redis.flushing != (redis.batch != "") and rule("sentinel.flushing"))
         or (not agree(redis, db.mark) and rule("agree"))
     )
 
@@ -152,8 +148,6 @@ def announce(redis: Redis, number: int, owners: tuple[int, ...], known: bool = T
     """None if it is refused. ``known``: the database knows of a generation."""
     if known and redis.finished == NONE and rule("unknown_redis"):
         return None
-    if not redis.intents and any(redis.flying) and rule("intents"):  # somebody has deleted them
-        redis = forget(of_all(redis, in_flight=0)._replace(everyone=0), "intents.ready")
     redis = redis._replace(intents=tuple(sorted((*redis.intents, Intent(number, owners)))))
     if not owners:
         return forget(redis._replace(everyone=redis.everyone + 1))
@@ -167,38 +161,34 @@ def announce(redis: Redis, number: int, owners: tuple[int, ...], known: bool = T
     return redis
 
 
-def take_out(redis: Redis, number: int, known: str, stays: bool = False) -> tuple[Redis, Intent | None, set[int]]:
-    """An intent out of `intents`, or grounded, and its owners out of flight. Also those who were not in flight. By the
-    rule ``known``, those of a grounded one are not any more."""
+def take_out(redis: Redis, number: int, known: str, stays: bool = False) -> tuple[Redis, Intent | None]:
+    """An intent out of `intents`, or grounded, and its owners out of flight. By the rule ``known``, those of a grounded
+    one are not any more."""
     intent = next((intent for intent in redis.intents if intent.number == number), None)
-    missing: set[int] = set()
     if intent is None:
-        return redis, None, missing
+        return redis, None
     left = [other for other in redis.intents if other != intent] + [intent._replace(grounded=True)] * stays
     redis = redis._replace(intents=tuple(sorted(left)))
     flies = not intent.grounded or not rule(known)
     if not intent.owners:
         redis = redis._replace(everyone=max(0, redis.everyone - flies))
     for owner in intent.owners if flies else ():
-        if redis.owners[owner].in_flight:
-            redis = change(redis, owner, in_flight=redis.owners[owner].in_flight - 1)
-        else:
-            missing.add(owner)
-    return redis, intent, missing
+        redis = change(redis, owner, in_flight=max(0, redis.owners[owner].in_flight - 1))
+    return redis, intent
 
 
 def confirm(redis: Redis, number: int, owners: tuple[int, ...], deltas: tuple | None, declared: int) -> Redis:
     """``deltas``: of each owner, None if they are unknown."""
     if not rule("registry") and all(intent.number != number for intent in redis.intents):
         redis = redis._replace(intents=(*redis.intents, Intent(number, owners)))
-    redis, intent, missing = take_out(redis, number, "grounded")
+    redis, intent = take_out(redis, number, "grounded")
     if not owners:
         return forget(redis, "forget.confirm")
     doubted = intent is None or (intent.grounded and rule("grounded")) or (deltas is None and rule("unknown"))
     doubted = doubted or (redis.ready != declared and rule("declared"))
     for owner in owners:
         waiting = redis.owners[owner]
-        if doubted or (owner in missing and rule("flying_lost")):
+        if doubted:
             redis = doubt(redis, owner)
         elif deltas is not None:
             flagged = waiting.flagged and waiting.in_flight > 0 and rule("flag_stays")
@@ -210,7 +200,7 @@ def confirm(redis: Redis, number: int, owners: tuple[int, ...], deltas: tuple | 
 
 def ground(redis: Redis, number: int, over: bool) -> Redis:
     """Take the owners of an intent out of flight, and doubt them. It stays if its transaction may still commit."""
-    redis, intent, _ = take_out(redis, number, "grounded.again", not over and rule("stays"))
+    redis, intent = take_out(redis, number, "grounded.again", not over and rule("stays"))
     if intent is None or not rule("given_up"):
         return redis
     for owner in intent.owners:
@@ -223,8 +213,8 @@ def recover(redis: Redis, generation: str, server: int, declared: int) -> Redis:
     redis = of_all(redis, pending=False, flushing=False)
     if rule("generation"):
         redis = of_all(redis, total=None, flagged=False)
-    redis = redis._replace(batch="", finished=Mark(random=generation), pending=True, flushing=False)
-    return redis._replace(generation=generation, server=server, ready=declared)
+    redis = redis._replace(batch="", finished=Mark(random=generation), generation=generation)
+    return redis._replace(server=server, ready=declared)
 
 
 def switched_on(redis: Redis, db: Database) -> tuple[Redis, Database]:
@@ -334,7 +324,7 @@ class Writer(NamedTuple):
 
 
 class Reader(NamedTuple):
-    # It "lags": it may be behind as long as a fault was not noticed.
+    # It "lags": it may be behind as long as a fault was not noticed. "any": what it returns is not judged.
     flags: frozenset[str] = frozenset()
     owner: int = 0
     step: str = "get"
@@ -377,7 +367,7 @@ class Reader(NamedTuple):
         elif self.step == "rows":
             yield "", redis, db, self._replace(step="return", seen=rows)
         elif self.step == "return":
-            wrong = not self.lagged and self.seen not in self.allowed
+            wrong = not self.lagged and self.seen not in self.allowed and "any" not in self.flags
             yield "", redis, db, self._replace(step="end", seen=None, allowed=None, lagged=False, wrong=wrong)
 
     def observe(self, allowed: frozenset[int], unnoticed: bool) -> "Reader":
@@ -414,7 +404,7 @@ class Flusher(NamedTuple):
                 return
             if not redis.batch and any(owner.pending for owner in redis.owners):
                 owners = tuple(owner._replace(pending=False, flushing=owner.pending) for owner in redis.owners)
-                redis = redis._replace(owners=owners, batch=name, pending=True, flushing=redis.pending)
+                redis = redis._replace(owners=owners, batch=name)
             rank = mark.rank if mark.batch == redis.batch or not rule("mark.resume") else 0
             following = self._replace(step="fetch", seen=(mark, redis.batch, rank))
             yield "", redis, db, following if redis.batch else again
@@ -444,9 +434,8 @@ class Flusher(NamedTuple):
                 yield "killed", redis, applied, again
         elif self.step == "drop":
             mark, batch, _ = self.seen
-            whole = redis.flushing or not rule("sentinel.drop")
-            if (redis.batch == batch or not rule("drop_batch")) and whole:
-                redis = of_all(redis, flushing=False)._replace(batch="", flushing=False, finished=mark)
+            if redis.batch == batch or not rule("drop_batch"):
+                redis = of_all(redis, flushing=False)._replace(batch="", finished=mark)
             yield "", redis, db, again
 
 
@@ -542,10 +531,9 @@ class Healer(NamedTuple):
             yield "", redis, db, self.to("compare", (self.seen, owner.pending or owner.flushing, owner.total))
         elif self.step == "compare":
             page, waits, total = self.seen
-            rows, waiting = db.owners[page[1]].counted(self.declared), redis.owners[page[1]]
+            rows = db.owners[page[1]].counted(self.declared)
             wrong = isinstance(total, int) and total != rows and rule("compared")
             wrong = wrong or (db.owners[page[1]].stored != rows and not waits)
-            wrong = wrong or (not db.gentle and (waiting.pending or waiting.flushing or waiting.in_flight > 0))
             yield "", redis, db, self.to("doubt" if wrong else "leave", page)
         elif self.step == "doubt":
             yield "", doubt(redis, self.seen[1]), db, self.to("leave", self.seen)
@@ -581,21 +569,23 @@ class Switch(NamedTuple):
 
 
 KEYS_LOST: dict[str, Callable[[Redis], Redis]] = {
-    "empty": lambda r: Redis(tuple(Owner() for _ in r.owners), "", None, -1, r.run, finished=NONE, pending=False),
+    "empty": lambda r: Redis(tuple(Owner() for _ in r.owners), "", None, -1, r.run, finished=NONE),
     "state": lambda r: r._replace(server=-1, batch="", finished=NONE),
     "ready": lambda r: r._replace(ready=None),
-    "pending": lambda r: of_all(r, pending=False)._replace(pending=False),
-    "flushing": lambda r: of_all(r, flushing=False)._replace(flushing=False),
     "totals": lambda r: of_all(r, total=None, flagged=False),
-    "in_flight": lambda r: of_all(r, in_flight=0)._replace(everyone=0),
-    "intents": lambda r: r._replace(intents=()),
+}
+UNNOTICED: dict[str, Callable[[Redis, Database], tuple[Redis, Database]]] = {
+    "pending": lambda r, db: (of_all(r, pending=False), db),
+    "flushing": lambda r, db: (of_all(r, flushing=False), db),
+    "in_flight": lambda r, db: (of_all(r, in_flight=0)._replace(everyone=0), db),
+    "raw SQL": lambda r, db: (r, change(db, 0, rows=db.owners[0].rows + 1)),
 }
 
 
 class Fault(NamedTuple):
     """Happens once. Redis comes back as it was at an earlier moment, under another name (``back``) or under none
-    (``rollback``), or loses a key, or all (``empty``). The database goes back (``db back``), or gets a row behind the
-    app's back (``raw SQL``), and then the next walk begins."""
+    (``rollback``), or loses a key, or all (``empty``). The database goes back (``db back``). What nobody notices, such
+    as a row behind the app's back (``raw SQL``), is found by the next gentle walk."""
 
     what: str
     step: str = "armed"
@@ -607,10 +597,12 @@ class Fault(NamedTuple):
             return
         if self.what in KEYS_LOST:
             yield "", KEYS_LOST[self.what](redis), db, fired
-        elif self.what == "raw SQL" and self.step == "armed":
-            yield "row", redis, change(db, 0, rows=db.owners[0].rows + 1), Fault(self.what, "walk")
-        elif self.what == "raw SQL":
-            yield "", redis, db._replace(walk="raw SQL", walked=0, gentle=True), fired
+        elif self.what in UNNOTICED and self.step == "armed":
+            yield "happens", *UNNOTICED[self.what](redis, db), Fault(self.what, "walk")
+        elif self.what in UNNOTICED:
+            if redis.intents or redis.batch or any(isinstance(owner.total, str) for owner in redis.owners):
+                return  # who is still under way may hide it from this walk
+            yield "", redis, db._replace(walk=self.what, walked=0, gentle=True), fired
         elif self.step == "armed":
             yield "copied", redis, db, Fault(self.what, "copied", db if self.what == "db back" else redis)
         elif self.what == "back":

@@ -40,13 +40,6 @@ def test_changes_that_redis_would_round(ann, ben, weight):
     assert_stored([ann.pk, ben.pk], watched_weight)
 
 
-def test_changes_whose_sum_redis_would_round(ann):
-    """Their sum is not taken for what a stored total has to change by."""
-    watch(ann, EXACT // 2, EXACT // 2, 1)
-    assert watched_weight.flush().wrong == 0
-    assert_stored([ann.pk], watched_weight)
-
-
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="Its SUM() raises an error.")
 @pytest.mark.parametrize("stored", [2**63 - 1, 1 - 2**63], indirect=True)
 def test_a_sum_that_the_column_cannot_hold(ann, stored, caplog):

@@ -1,10 +1,8 @@
 """The flusher on real servers: what reaches the database, and what is kept away from it."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
-from operator import attrgetter
 from typing import Any
 from unittest import mock
 from uuid import UUID
@@ -14,7 +12,6 @@ from django.contrib.auth import get_user_model
 from django.db import OperationalError, connection, transaction
 
 from notifications_counter import tasks
-from notifications_counter.buffer import Buffer
 from notifications_counter.buffer.client import read_all_owed
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import NotInTransaction
@@ -26,10 +23,7 @@ from notifications_counter.testing import isolated_counters
 from notifications_counter.timeseries import get_counter
 from notifications_counter.upkeep.findings import Result
 from notifications_counter.upkeep.history import history
-from notifications_counter.writes.doubts import doubt, request_recounts
 from tests.support import (
-    OtherConnection,
-    announce,
     assert_exact,
     assert_heals,
     assert_reads,
@@ -39,11 +33,9 @@ from tests.support import (
     generation,
     make_keys,
     notify,
-    rows,
     status_of,
     stored,
     together,
-    unheard,
 )
 from tests.tasks.counters import open_issues, urgent_issues, visible_posts
 from tests.tasks.models import Issue, Post, ProjectIssueCount, Topic, TopicPostCount
@@ -267,82 +259,6 @@ def test_charts_show_how_counts_rise_and_fall(alice, bob):
         unread.flush()
         total = {what: sum(n for _, n in get_counter(f"unread:{what}", 86400)) for what in ("added", "removed")}
         assert total == {"added": 5, "removed": 1}
-
-
-# ----------------------------------------------------------------------------------------------------------- mismatches
-def test_a_change_that_nobody_announced_is_reported(healed, alice, bob, caplog):
-    """A total that is cached hides it, but not from the walk."""
-    notify(alice)
-    notify(bob)
-    unread.count(bob)
-    unheard(Notification.objects.create, user=alice, title="unheard")
-    unheard(UserNotificationsCount.objects.filter(pk=bob.pk).update, unread_count=7)
-    create(alice)
-    create(bob)
-    assert unread.flush() == Result(2, wrong=2)
-    (told,) = [record for record in caplog.records if getattr(record, "event", "") == "mismatched"]
-    assert f"{alice.pk}: 4 instead of 5" in told.getMessage()
-    assert f"{bob.pk}: 8 instead of 4" in told.getMessage()
-    assert read_counter(unread).mismatched == 2
-    assert read_counter(unread).mismatch_age < 60
-    assert [warning.kind for warning in status_of(unread).warnings] == ["mismatched"]
-    assert_exact(alice, bob)
-
-
-def test_what_is_known_to_be_in_doubt_is_not_reported(healed, alice, bob, make_user):
-    carol = make_user()
-    for user in (alice, bob, carol):
-        unheard(create, user)
-        create(user)
-    doubt([(unread, str(alice.pk))])
-    request_recounts("default", [(unread, str(bob.pk))])
-    announce(buffer(), "killed", [str(carol.pk)])
-    assert unread.flush() == Result(3)
-    assert_heals(alice, bob, carol)
-    assert read_counter(unread).mismatched == 0
-
-
-@pytest.mark.parametrize("cached", [False, True], ids=["rows", "cached"])
-@pytest.mark.parametrize("owner", [Buffer, Reader], ids=["before the fetch", "before the count"])
-def test_changes_during_a_flush_are_no_mismatch(healed, alice, monkeypatch, owner, cached):
-    """What is stored may include them, or not, and they wait for the next flush."""
-    step = "fetch" if owner is Buffer else "rows"
-    function, this = getattr(owner, step), threading.current_thread()
-
-    def meanwhile(self: Any, *args: Any) -> Any:
-        if threading.current_thread() is this:
-            monkeypatch.undo()
-            with OtherConnection() as other:
-                other.run(create, alice)
-        return function(self, *args)
-
-    notify(alice)
-    if cached:
-        unread.count(alice)
-    create(alice)
-    monkeypatch.setattr(owner, step, meanwhile)
-    assert unread.flush().wrong == 0
-    monkeypatch.undo()
-    assert unread.flush().wrong == 0
-    create(alice)
-    assert unread.flush().wrong == 0
-    assert_heals(alice)
-
-
-def test_changes_during_a_walk_at_full_speed_are_no_mismatch(healed, alice, bob, monkeypatch):
-    """What Redis has lost, and what came later, may cancel each other out."""
-    alice, bob = sorted([alice, bob], key=attrgetter("pk"))
-    monkeypatch.setattr("notifications_counter.upkeep.walk.PAGE", 1)
-    notify(alice)
-    first, *_ = notify(bob)
-    first.mark_as_read()
-    unread.invalidate()
-    unread.heal(stopped=lambda: True)  # after a page
-    create(bob)
-    assert rows(bob) == stored(bob)
-    unread.heal()
-    assert unread.flush().wrong == 0
-    assert_exact(alice, bob)
 
 
 # ----------------------------------------------------------------------------------------------------------- conditions

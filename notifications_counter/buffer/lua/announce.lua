@@ -7,12 +7,6 @@ local ready_now = redis.call('GET', ready)
 if ready_now == 'off' then return 2 end
 -- rule: unknown_redis
 if ARGV[3] == '1' and redis.call('HEXISTS', state, 'finished') == 0 then return 0 end
--- rule: intents (something else has deleted them)
-if redis.call('EXISTS', intents) == 0 and redis.call('EXISTS', in_flight) == 1 then
-  redis.call('UNLINK', in_flight)
-  redis.call('DEL', ready)
-  ready_now = false
-end
 if redis.call('HEXISTS', intents, ARGV[1]) == 1 then return 1 end -- it was sent twice
 local now = redis.call('TIME')[1]
 local entry = '{"began":' .. now .. ',"checked":' .. now .. ',"owners":' .. ARGV[2] .. '}'
@@ -27,7 +21,7 @@ for _, owner in ipairs(owners) do
   if total then redis.call('SET', key, total .. '!', 'KEEPTTL') elseif cached then redis.call('DEL', key) end
 end
 if #owners == 0 then
-  redis.call('HINCRBY', in_flight, SENTINEL, 1)
+  redis.call('HINCRBY', in_flight, EVERYONE, 1)
   -- rule: forget
   redis.call('DEL', ready)
 end

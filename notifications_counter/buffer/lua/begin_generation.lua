@@ -4,9 +4,8 @@
 -- ARGV  1 generation, the first mark  2 fingerprint of the declaration  3 name of the server, as it said before
 -- Reply 1, or 0 if counting is off
 -- rule: window
-if redis.pcall('GET', ready) == 'off' then return 0 end
+if redis.call('GET', ready) == 'off' then return 0 end
 redis.call('UNLINK', pending, flushing, state)
-redis.call('ZADD', pending, 0, SENTINEL)
 redis.call('HSET', state, 'finished', ARGV[1], 'server', ARGV[3], 'cut_at', redis.call('TIME')[1])
 redis.call('SET', ready, ARGV[1] .. ':' .. ARGV[2])
 return 1

@@ -1,7 +1,7 @@
 -- Removes an intent and adds its deltas, once. A delta goes to pending, and to the cached total if there is one. An
 -- owner is in doubt instead if
---   the intent is gone or grounded, or Redis has lost that the owner is in flight;
---   its delta is unknown, or belongs to another declaration than the one in force, or a sum is too large to be exact.
+--   the intent is gone or grounded;
+--   its delta is unknown, or belongs to another declaration than the one in force.
 -- KEYS  pending (zset)  ready (text)  intents (hash)  in_flight (hash)  listeners (text)
 -- ARGV  1 fingerprint of the declaration  2 id of the intent
 --       3 its owners, as JSON; [] for everyone  4 their deltas, as JSON (null: unknown)
@@ -16,17 +16,16 @@ local is_trusted = ready_now and ready_now:match(':(.*)') == ARGV[1]
 local deltas, changed = cjson.decode(ARGV[4]), {}
 for i, owner in ipairs(cjson.decode(ARGV[3])) do
   local delta = deltas[i]
-  -- rule: flying_lost
   local others = lands and land(owner)
   -- rule: unknown
-  local is_known = is_trusted and others and delta ~= cjson.null
-  if not is_known or not add(owner, delta, ready_now, others) then doubt(owner, ready_now) end
+  local is_known = lands and is_trusted and delta ~= cjson.null
+  if is_known then add(owner, delta, ready_now, others) else doubt(owner, ready_now) end
   if delta ~= 0 then changed[#changed + 1] = owner end
 end
 if ARGV[3] == '[]' then
-  if lands then land(SENTINEL) end
+  if lands then land(EVERYONE) end
   forget()
 end
-redis.call('HDEL', intents, ARGV[2]) -- last: if the script fails, its owners are still in flight
+redis.call('HDEL', intents, ARGV[2]) -- last: if the script fails, healing finds it
 tell_listeners(changed)
 return 1

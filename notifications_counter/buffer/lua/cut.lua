@@ -1,17 +1,15 @@
 -- Turns all that is pending into a batch, unless one is under way.
 -- KEYS  pending (zset)  flushing (zset)  state (hash)
 -- ARGV  1 mark in the database  2 id for a new batch
--- Reply the id of the batch and its size with the sentinel; '' and 0 if nothing waits, or Redis and the database do not
---       agree
+-- Reply the id of the batch and its size; '' and 0 if nothing waits, or Redis and the database do not agree
 local batch, finished = unpack(redis.call('HMGET', state, 'batch', 'finished'))
 -- rule: agree
 if finished ~= ARGV[1] and batch ~= ARGV[1]:match('^(%x+):') then return {'', 0} end
 if not batch then
   run_without_memory(state)
   redis.call('HSET', state, 'cut_at', redis.call('TIME')[1])
-  if redis.call('ZCARD', pending) <= 1 then return {'', 0} end
+  if redis.call('EXISTS', pending) == 0 then return {'', 0} end
   redis.call('RENAME', pending, flushing)
-  redis.call('ZADD', pending, 0, SENTINEL)
   batch = ARGV[2]
   redis.call('HSET', state, 'batch', batch)
 end

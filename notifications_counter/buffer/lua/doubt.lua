@@ -2,8 +2,7 @@
 -- KEYS  pending (zset)  ready (text)  listeners (text)
 -- ARGV  the owners; none for everyone
 -- Reply 1; publishes the owners for open streams
-local ready_now = redis.pcall('GET', ready)
-if type(ready_now) ~= 'string' then ready_now = nil end -- something else has written it, and nobody reads totals
+local ready_now = redis.call('GET', ready)
 for _, owner in ipairs(ARGV) do doubt(owner, ready_now) end
 if #ARGV == 0 then forget() end
 tell_listeners(ARGV)

@@ -2,8 +2,8 @@
 -- KEYS  flushing (zset)  state (hash)
 -- ARGV  1 batch  2 mark with which the database has it
 -- Reply 1 if it was dropped
--- rules: drop_batch, sentinel
-if redis.call('HGET', state, 'batch') ~= ARGV[1] or not redis.call('ZSCORE', flushing, SENTINEL) then return 0 end
+-- rule: drop_batch
+if redis.call('HGET', state, 'batch') ~= ARGV[1] then return 0 end
 redis.call('UNLINK', flushing)
 redis.call('HDEL', state, 'batch')
 redis.call('HSET', state, 'finished', ARGV[2])

@@ -1,6 +1,6 @@
 -- Grounds an intent whose process may be dead, or drops it. Its owners are in doubt, and leave flight. If its
 -- transaction commits all the same, its confirmation doubts them again. An intent that was announced in the future,
--- because the clock was set back, is announced now. One that something else wrote is an intent of everyone.
+-- because the clock was set back, is announced now. If it cannot be read, everyone is in doubt.
 -- KEYS  pending (zset)  ready (text)  intents (hash)  in_flight (hash)  listeners (text)
 -- ARGV  1 intent  2 '1' to drop it
 -- Reply 1 if it was still there; publishes its owners for open streams
@@ -16,7 +16,7 @@ for _, owner in ipairs(owners) do
   if lands then land(owner) end
 end
 if #owners == 0 then
-  if lands then land(SENTINEL) end
+  if lands then land(EVERYONE) end
   forget()
 end
 tell_listeners(owners)

@@ -11,14 +11,12 @@ local function total_of(owner, ready_now) return base .. ':total:' .. (ready_now
 -- Returns the cached total at a key, without the flag of an owner in flight (12 or 12!), and the text that is there,
 -- which may also be a lease.
 local function total_at(key)
-  local cached = redis.pcall('GET', key)
-  if type(cached) == 'string' then return cached:match('^(-?%d+)!?$'), cached end
-  return nil, cached and ''
+  local cached = redis.call('GET', key)
+  return cached and cached:match('^(-?%d+)!?$'), cached
 end
 
--- The member that shows that pending and flushing are there, and the field of in_flight for everyone. It is not UTF-8,
--- and so no owner key, which may be empty.
-local SENTINEL = '\255'
+-- The field of in_flight for everyone. It is not UTF-8, and so no owner key.
+local EVERYONE = '\255'
 
 -- Puts an owner in doubt. There is no total and no lease any more, so the next reader counts rows. Its pending delta is
 -- infinite, which stands for unknown, and stays so whatever is added.
@@ -26,26 +24,22 @@ local function doubt(owner, ready_now)
   -- rules: doubt, lease
   redis.call('DEL', total_of(owner, ready_now))
   -- rule: touch (without a generation, nobody flushes; the next one looks at everyone)
-  local touched = not ready_now or redis.pcall('ZADD', pending, '+inf', owner)
-  if type(touched) == 'table' then redis.call('DEL', ready) end -- something else has written pending
+  if ready_now then redis.call('ZADD', pending, '+inf', owner) end
 end
 
 -- Puts everyone in doubt until a generation begins. While counting is off, everyone is.
 local function forget()
   -- rule: window (it begins once nobody is silent any more, and `off` shows that somebody may be)
-  if redis.pcall('GET', ready) ~= 'off' then redis.call('DEL', ready) end
+  if redis.call('GET', ready) ~= 'off' then redis.call('DEL', ready) end
 end
 
 -- Returns whether a number, also as text, is an integer that was not rounded: Lua and sorted sets use doubles.
 local function is_exact(number) return math.abs(tonumber(number)) < 2 ^ 53 end
 
 -- Adds a delta to what is pending of an owner, and to its cached total, which keeps its flag if the owner is named by
--- other intents. Returns whether the sums are exact.
+-- other intents.
 local function add(owner, delta, ready_now, others)
-  if delta ~= 0 then
-    local pends = redis.call('ZINCRBY', pending, string.format('%.0f', delta), owner)
-    if pends ~= 'inf' and not is_exact(pends) then return false end
-  end
+  if delta ~= 0 then redis.call('ZINCRBY', pending, string.format('%.0f', delta), owner) end
   local key = total_of(owner, ready_now)
   local total = total_at(key)
   local sum = total and is_exact(total) and tonumber(total) + delta
@@ -55,7 +49,6 @@ local function add(owner, delta, ready_now, others)
   elseif total then
     redis.call('DEL', key)
   end
-  return true
 end
 
 -- Deletes nothing from a hash. After such a first write, Redis allows a script others even without memory.
@@ -70,19 +63,16 @@ end
 
 -- Returns a list that is true where an owner is in flight, and whether everyone is. Without any intent, nobody is.
 local function which_fly(owners)
-  -- rule: intents
   if redis.call('EXISTS', intents) == 0 then return {}, false end
   local flying = #owners > 0 and redis.call('HMGET', in_flight, unpack(owners)) or {}
-  return flying, redis.call('HEXISTS', in_flight, SENTINEL) == 1
+  return flying, redis.call('HEXISTS', in_flight, EVERYONE) == 1
 end
 
--- Takes an owner of an intent out of flight, or everyone: SENTINEL. Returns how many other intents name the owner;
--- nothing if Redis has lost that it was in flight.
+-- Takes an owner of an intent out of flight, or EVERYONE. Returns how many other intents name the owner.
 local function land(owner)
-  local others = redis.pcall('HINCRBY', in_flight, owner, -1)
-  if type(others) ~= 'number' then others = -1 end
+  local others = redis.call('HINCRBY', in_flight, owner, -1)
   if others <= 0 then redis.call('HDEL', in_flight, owner) end
-  if others >= 0 then return others end
+  return others
 end
 
 -- Returns the intent in an entry of intents; nothing if there is none, or something else wrote it.
