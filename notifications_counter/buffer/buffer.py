@@ -157,7 +157,7 @@ class Buffer:
         for some in chunked(owners, OWNERS_PER_CALL):
             self.run("doubt", *some)
 
-    def forget(self) -> None:
+    def doubt_everyone(self) -> None:
         """Put everyone in doubt, until a generation begins."""
         self.run("doubt")
 

@@ -49,7 +49,7 @@ def _doubt_requested(counter: Declaration) -> None:
     requests = rows.filter(counter=counter.name).order_by("pk")
     while found := list(requests.values_list("pk", "owner", "everyone")[:PAGE]):
         if any(everyone for *_, everyone in found):
-            counter.buffer.forget()
+            counter.buffer.doubt_everyone()
         else:
             counter.buffer.doubt(list({owner for _, owner, _ in found}))
         rows.filter(pk__in=[pk for pk, *_ in found]).delete()

@@ -47,7 +47,7 @@ def doubt(owners: Iterable[Owner]) -> list[Owner]:
         named = [key for key in owner_keys if key is not EVERYONE]
         try:
             if len(named) < len(owner_keys):
-                counter.buffer.forget()
+                counter.buffer.doubt_everyone()
             else:
                 counter.buffer.doubt(named)
         except BufferUnavailable:  # also if the id of the database is unknown

@@ -137,9 +137,9 @@ def doubt(redis: Redis, owner: int) -> Redis:
     return change(redis, owner, pending=redis.owners[owner].pending or rule("touch.doubt"))
 
 
-def forget(redis: Redis, name: str = "forget") -> Redis:
+def doubt_everyone(redis: Redis, name: str = "everyone") -> Redis:
     """Everyone is in doubt: the next run begins a generation."""
-    if redis.ready == OFF and rule("window.forget"):
+    if redis.ready == OFF and rule("window.doubt"):
         return redis
     return redis._replace(ready=None) if rule(name) else redis
 
@@ -150,7 +150,7 @@ def announce(redis: Redis, number: int, owners: tuple[int, ...], known: bool = T
         return None
     redis = redis._replace(intents=tuple(sorted((*redis.intents, Intent(number, owners)))))
     if not owners:
-        return forget(redis._replace(everyone=redis.everyone + 1))
+        return doubt_everyone(redis._replace(everyone=redis.everyone + 1))
     for owner in owners:
         total = redis.owners[owner].total
         if isinstance(total, str):
@@ -183,7 +183,7 @@ def confirm(redis: Redis, number: int, owners: tuple[int, ...], deltas: tuple | 
         redis = redis._replace(intents=(*redis.intents, Intent(number, owners)))
     redis, intent = take_out(redis, number, "grounded")
     if not owners:
-        return forget(redis, "forget.confirm")
+        return doubt_everyone(redis, "everyone.confirm")
     doubted = intent is None or (intent.grounded and rule("grounded")) or (deltas is None and rule("unknown"))
     doubted = doubted or (redis.ready != declared and rule("declared"))
     for owner in owners:
@@ -205,7 +205,7 @@ def ground(redis: Redis, number: int, over: bool) -> Redis:
         return redis
     for owner in intent.owners:
         redis = doubt(redis, owner)
-    return redis if intent.owners else forget(redis, "given_up.everyone")
+    return redis if intent.owners else doubt_everyone(redis, "given_up.everyone")
 
 
 def recover(redis: Redis, generation: str, server: int, declared: int) -> Redis:
@@ -470,14 +470,14 @@ class Healer(NamedTuple):
             if self.started and rule("declared_flush"):
                 yield "", redis, db, end
             else:
-                yield "", forget(redis), db._replace(declared=self.declared, mark=NONE), end
+                yield "", doubt_everyone(redis), db._replace(declared=self.declared, mark=NONE), end
         elif self.step == "begin" and not waits:
             yield "", redis, db, self.to("requests")
         elif self.step == "requests":
             if db.requests:
                 request = min(db.requests)
                 everyone = request[1] == EVERYONE
-                doubted = forget(redis, "request.everyone") if everyone else doubt(redis, request[1])
+                doubted = doubt_everyone(redis, "request.everyone") if everyone else doubt(redis, request[1])
                 yield "", doubted, db, self.to("delete", request)
             else:
                 yield "", redis, db, self.to("ground", ())
@@ -678,7 +678,7 @@ def wrong_end(redis: Redis, db: Database, quiet: bool) -> str:
         if stored != rows or (isinstance(total, int) and total != rows):
             return f"END: rows {rows}, stored {stored}, cached {total} of owner {owner}"
         if isinstance(total, int) and redis.owners[owner].flagged:
-            return "END: a mark is left"
+            return "END: a flag is left"
     again = announce(redis, 0, ())
     if again is None or redis.ready != db.declared or redis.intents or db.requests or redis.batch:
         return "END: something is left"

@@ -80,7 +80,7 @@ SCENARIOS: dict[str, tuple] = {  # the rules that a history of it shows to be ne
         ("grounded.again", W(1, 1, "late"), W(2, 1), H("h", 2), R(), R()),
     # Everyone.
     "everyone: killed, healer, 2 readers":
-        ("forget forget.confirm flying.everyone given_up.everyone generation", E(1, 1, "kill"), H("h"), R(), R()),
+        ("everyone everyone.confirm flying.everyone given_up.everyone generation", E(1, 1, "kill"), H("h"), R(), R()),
     "everyone: writer, killed, healer twice, reader": ("", E(1, 1, "kill"), W(2, 1), H("h", 2), R()),
     "everyone: lost announce and confirm, healer twice, reader":
         ("request.everyone", E(1, 1, "announce", "confirm"), H("h", 2), R("lags")),
@@ -141,7 +141,7 @@ SCENARIOS: dict[str, tuple] = {  # the rules that a history of it shows to be ne
     "off: writer, flusher, healer that dies, reader": ("", S, W(1, 1), F(), HX, R()),
     "off: writer, healer twice, ready lost, reader": ("", S, W(1, 1), H("h", 2), R(), Fault("ready")),
     "off: writer, healer twice, back": ("window.again window.refused", S, W(1, 1), H("h", 2), Fault("back")),
-    "off: everyone, writer, healer, back": ("window.forget", S, E(1, 0), W(2, 1), H("h"), Fault("back")),
+    "off: everyone, writer, healer, back": ("window.doubt", S, E(1, 0), W(2, 1), H("h"), Fault("back")),
 }
 # fmt: on
 

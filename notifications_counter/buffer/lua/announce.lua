@@ -22,7 +22,7 @@ for _, owner in ipairs(owners) do
 end
 if #owners == 0 then
   redis.call('HINCRBY', in_flight, EVERYONE, 1)
-  -- rule: forget
+  -- rule: everyone
   redis.call('DEL', ready)
 end
 return 1

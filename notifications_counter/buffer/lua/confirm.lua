@@ -24,7 +24,7 @@ for i, owner in ipairs(cjson.decode(ARGV[3])) do
 end
 if ARGV[3] == '[]' then
   if lands then land(EVERYONE) end
-  forget()
+  doubt_everyone()
 end
 redis.call('HDEL', intents, ARGV[2]) -- last: if the script fails, healing finds it
 tell_listeners(changed)

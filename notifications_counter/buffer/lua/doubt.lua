@@ -4,6 +4,6 @@
 -- Reply 1; publishes the owners for open streams
 local ready_now = redis.call('GET', ready)
 for _, owner in ipairs(ARGV) do doubt(owner, ready_now) end
-if #ARGV == 0 then forget() end
+if #ARGV == 0 then doubt_everyone() end
 tell_listeners(ARGV)
 return 1

@@ -17,7 +17,7 @@ for _, owner in ipairs(owners) do
 end
 if #owners == 0 then
   if lands then land(EVERYONE) end
-  forget()
+  doubt_everyone()
 end
 tell_listeners(owners)
 if ARGV[2] == '1' or not intent then return redis.call('HDEL', intents, ARGV[1]) end

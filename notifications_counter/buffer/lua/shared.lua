@@ -28,7 +28,7 @@ local function doubt(owner, ready_now)
 end
 
 -- Puts everyone in doubt until a generation begins. While counting is off, everyone is.
-local function forget()
+local function doubt_everyone()
   -- rule: window (it begins once nobody is silent any more, and `off` shows that somebody may be)
   if redis.call('GET', ready) ~= 'off' then redis.call('DEL', ready) end
 end
