@@ -1,14 +1,13 @@
-"""Decides which rows count, and what each adds. The database evaluates a condition, or Python if it is simple."""
+"""Decides which rows count, and what each adds: the database evaluates a condition, and Python one that is simple."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
-from functools import cached_property, partial
-from typing import TypeGuard
+from collections.abc import Iterator, Mapping
+from datetime import date
+from functools import cached_property
+from typing import Any, TypeGuard
+from uuid import UUID
 
-from django.core.exceptions import ValidationError
-from django.db import Error
 from django.db.models import (
     Aggregate,
     BigIntegerField,
@@ -32,26 +31,17 @@ from django.db.models import (
 from django.db.models.functions import Coalesce
 from django.db.models.lookups import Exact, IsNull
 
-from ..internals import AND, OR, BaseDatabaseWrapper, Col, WhereNode
+from ..internals import AND, BaseDatabaseWrapper, Col, WhereNode
 from ..models.fields import field_of
-
-Predicate = Callable[[Mapping[str, object], BaseDatabaseWrapper], bool]
 
 NOT_NULL = object()
 """Stands for an unknown value that is not NULL."""
 
-MISSING = object()
-
-NEVER_NULL = {bool, datetime, int}
-"""Types of values that no field of Django stores as NULL, unlike an empty text."""
-
+NEVER_NULL = (bool, date, int, str, UUID)
+"""Types of values that no field of Django stores as NULL, except an empty text."""
 
 TEXTS = {CharField, SlugField, TextField}
 """Types of fields that store a text as it is given."""
-
-
-class Undecidable(Exception):
-    """Only the database can tell what a row adds."""
 
 
 class Condition:
@@ -91,22 +81,36 @@ class Condition:
         return expressions_of(self.where)
 
     @cached_property
-    def _predicate(self) -> Predicate:
-        return _compile(self.where)
+    def _lookups(self) -> list[Any] | None:
+        """The comparisons of columns that must all be true, if the condition is nothing else, and Python knows them."""
+        found: list[Any] = []
+        todo: list[object] = [self.where]
+        while todo:
+            node = todo.pop()
+            if isinstance(node, WhereNode) and node.connector == AND and not node.negated:
+                todo += node.children
+            elif _is_simple(node):
+                found.append(node)
+            else:
+                return None
+        return found
 
     def value_of(self, values: Mapping[str, object], connection: BaseDatabaseWrapper) -> int | None:
         """Return the number that a row with these values, by attribute name, adds: 0 if it does not count. None if only
-        the database can tell.
-
-        Python decides only where the database cannot differ: whether a value is NULL, and whether booleans, integers or
-        texts are equal. Different texts may be equal, depending on a collation.
-        """
-        try:
-            if not self._predicate(values, connection):
+        the database can tell, as it must whenever the condition contains OR or NOT."""
+        is_known = self._lookups is not None
+        for lookup in self._lookups or ():
+            name = lookup.lhs.target.attname
+            is_true = _is_true(lookup, values[name], connection) if name in values else None
+            if is_true is False:
                 return 0
-            return _integer(values, self.summed, connection) if self.summed else 1
-        except Undecidable:
+            is_known &= is_true is not None
+        if not is_known or self.summed is None:
+            return 1 if is_known else None
+        value = values.get(self.summed.attname, NOT_NULL)
+        if connection.vendor == "mysql" or not isinstance(value, int | None):  # it may clip a number
             return None
+        return int(value or 0)
 
 
 def expressions_of(root: object) -> Iterator[object]:
@@ -129,48 +133,17 @@ def is_lookup_of_django(node: object) -> bool:
     return is_set and type(node).__module__.startswith("django.")
 
 
-def _compile(node: object, negated: bool = False) -> Predicate:
-    """Compile a condition. ``negated``: NOT stands somewhere before it."""
-    if isinstance(node, WhereNode) and node.connector in (AND, OR):
-        negated, nodes = negated or node.negated, node.children
-        if negated:  # Django adds whether values are NULL, which comes first
-            nodes = sorted(nodes, key=lambda child: not isinstance(child, IsNull))
-        children = [_compile(child, negated) for child in nodes]
-        if len(children) == 1 and not node.negated:
-            return children[0]
-        decide, inverted = any if node.connector == OR else all, node.negated
-        return lambda values, connection: decide(child(values, connection) for child in children) != inverted
-    if isinstance(node, IsNull | Exact) and is_lookup_of_django(node):
-        field, name = node.lhs.target, node.lhs.target.attname
-        if isinstance(node, IsNull):
-            return partial(_is_null, field, name, node.rhs)
-        if isinstance(field, BooleanField | IntegerField) and isinstance(node.rhs, int):
-            return partial(_equals, field, node.rhs, negated)
-        if type(field) in TEXTS and _is_text(node.rhs):
-            return partial(_equals_text, field, node.rhs, negated)
-    return _undecidable
-
-
-def _undecidable(values: Mapping[str, object], connection: BaseDatabaseWrapper) -> bool:
-    raise Undecidable
-
-
-def _is_null(
-    field: Field, name: str, expected: bool, values: Mapping[str, object], connection: BaseDatabaseWrapper
-) -> bool:
-    value = values.get(name, MISSING)
-    if value is not None and type(value) not in NEVER_NULL:
-        value = _value(values, field, connection)
-    return (value is None) == expected
-
-
-def _equals(
-    field: Field, other: int, negated: bool, values: Mapping[str, object], connection: BaseDatabaseWrapper
-) -> bool:
-    value = _value(values, field, connection)
-    if value is NOT_NULL or (value is None and negated):  # NOT NULL is NULL
-        raise Undecidable
-    return value == other
+def _is_simple(node: Any) -> bool:
+    """Return whether Python can evaluate a comparison: whether a column is NULL, or equals a boolean, an integer or a
+    text."""
+    if not isinstance(node, IsNull | Exact) or not is_lookup_of_django(node):
+        return False
+    field = node.lhs.target
+    if isinstance(node, IsNull):
+        return True
+    if type(field) in TEXTS:
+        return _is_text(node.rhs)
+    return isinstance(field, BooleanField | IntegerField) and isinstance(node.rhs, int)
 
 
 def _is_text(value: object) -> TypeGuard[str]:
@@ -178,40 +151,20 @@ def _is_text(value: object) -> TypeGuard[str]:
     return type(value) is str or isinstance(value, TextChoices)
 
 
-def _equals_text(
-    field: Field, other: str, negated: bool, values: Mapping[str, object], connection: BaseDatabaseWrapper
-) -> bool:
-    value = values.get(field.attname, MISSING)
-    if value is None and not negated:
+def _is_true(lookup: Any, value: object, connection: BaseDatabaseWrapper) -> bool | None:
+    """Return whether such a comparison is true for a row that is given this value. None if only the database can tell:
+    the value is an expression, or Django converts it, or the database may cut it, or take different texts for equal."""
+    field, other = lookup.lhs.target, lookup.rhs
+    if isinstance(lookup, IsNull):
+        if value is None:
+            return bool(other)
+        return not other if value is NOT_NULL or (isinstance(value, NEVER_NULL) and value != "") else None
+    if value is None:  # NULL equals nothing
         return False
-    if not _is_text(value) or (field.max_length is not None and len(value) > field.max_length):  # it may be cut
-        raise Undecidable
-    if value != other and (connection.vendor == "mysql" or getattr(field, "db_collation", None)):
-        raise Undecidable
+    if type(field) not in TEXTS:
+        return value == other if isinstance(value, int) else None
+    if not _is_text(value) or (field.max_length is not None and len(value) > field.max_length):
+        return None
+    if value != other and (connection.vendor == "mysql" or field.db_collation):
+        return None
     return value == other
-
-
-def _value(values: Mapping[str, object], field: Field, connection: BaseDatabaseWrapper) -> object:
-    value = values.get(field.attname, MISSING)
-    if value is None or value is NOT_NULL:
-        return value
-    if value is MISSING or hasattr(value, "resolve_expression"):
-        raise Undecidable
-    try:
-        return field.get_db_prep_save(value, connection)
-    except (ArithmeticError, AttributeError, TypeError, ValueError, ValidationError, Error):
-        # The statement raises the same error, where the site expects it.
-        raise Undecidable from None
-
-
-def _integer(values: Mapping[str, object], field: Field, connection: BaseDatabaseWrapper) -> int:
-    value = values.get(field.attname, MISSING)
-    if type(value) is not int:
-        value = _value(values, field, connection)
-    if isinstance(field, GeneratedField) or not isinstance(value, int | None):
-        raise Undecidable
-    if value and connection.vendor == "mysql":  # it may clip the number
-        low, high = connection.ops.integer_field_range(field.get_internal_type())
-        if not low <= value <= high:
-            raise Undecidable
-    return value or 0

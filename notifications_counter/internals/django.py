@@ -15,7 +15,7 @@ from django.db.models.query_utils import DeferredAttribute
 from django.db.models.sql import DeleteQuery, InsertQuery, Query, UpdateQuery
 from django.db.models.sql.compiler import SQLCompiler, SQLDeleteCompiler, SQLInsertCompiler, SQLUpdateCompiler
 from django.db.models.sql.constants import ROW_COUNT
-from django.db.models.sql.where import AND, OR, ExtraWhere, WhereNode
+from django.db.models.sql.where import AND, ExtraWhere, WhereNode
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.module_loading import autodiscover_modules
 
@@ -35,7 +35,6 @@ __all__ = [
     "OnConflict",
     # The nodes of a condition, which Python can evaluate only if it knows them.
     "AND",
-    "OR",
     "Col",
     "ExtraWhere",
     "WhereNode",
@@ -95,7 +94,6 @@ ATTRIBUTES = {
     "ops": {
         "compiler": "The class for a name such as SQLInsertCompiler. Another class is not Django's.",
         "for_update_sql": "FOR UPDATE in the database's syntax.",
-        "integer_field_range": "The least and the largest value of an integer column.",
     },
     "query": {
         "alias_refcount": "The tables that it uses, and how often: 0 if a join was dropped.",

@@ -71,11 +71,13 @@ class Ledger:
         the statement, which saves a BEGIN and a COMMIT. If Redis refuses, the statement is executed in a transaction,
         which commits it together with a RecountRequest.
         """
+        if owners is not None and not any(owners.values()):
+            return execute()[0]
         connection = self._connection()
         if in_manual_transaction(connection):
             with as_manual_transaction(connection):
                 return self._write_inside(execute)
-        if connection.in_atomic_block or self.is_of_copy or not (owners is None or any(owners.values())):
+        if connection.in_atomic_block or self.is_of_copy:
             return self._write_inside(execute)
         if owners is None:
             with transaction.atomic(using=self.using, savepoint=False):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter as Tally
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -20,11 +21,14 @@ from ..declaration.condition import expressions_of, is_lookup_of_django
 from ..declaration.primary_keys import Key
 from ..internals import AND, BaseDatabaseWrapper, Col, ExtraWhere, Param, Query, SQLCompiler
 
-Row = Sequence[Param]
+Row = tuple[Param, ...]
 """For each counter, the columns of the owner, and the value that the row adds to the count."""
 
-Rows = dict[Key, Row]
-"""Rows by primary key."""
+Sums = dict[str | None, tuple[int, int]]
+"""What rows add to a count, and their number, by owner key."""
+
+ROWS_AT_ONCE = 1000
+"""Rows that are in memory at a time."""
 
 
 # --------------------------------------------------------------------- queries
@@ -68,32 +72,46 @@ def selects_first(query: Query) -> bool:
 class Columns:
     """The columns that rows are asked for, compiled once.
 
-    ``keys``    the columns of the primary key
+    ``key``     the columns of the primary key, by which rows are locked
     ``sql``     for each counter, the columns of the owner, and the value that a row adds to the count, with ``params``
-    ``fields``  the fields of both, for conversion; None if a column needs none
+    ``fields``  their fields, for conversion; None if a column needs none
     """
 
     def __init__(self, counters: Sequence[Declaration], using: str, model: type[Model]):
         query = Query(model)
         compiler, table = query.get_compiler(using), query.get_initial_alias()
         self.table = connections[using].ops.quote_name(table)
-        keys: list[Any] = [field.get_col(table) for field in model._meta.pk_fields]
-        columns: list[Any] = [column for c in counters for column in (*map(F, c.owner_attnames), c.condition.value)]
-        columns = [*keys, *(column.resolve_expression(query) for column in columns)]
+        self.key = ", ".join(compiler.compile(field.get_col(table))[0] for field in model._meta.pk_fields)
+        expressions = [column for c in counters for column in (*map(F, c.owner_attnames), c.condition.value)]
+        columns: list[Any] = [expression.resolve_expression(query) for expression in expressions]
         sql, params = zip(*map(compiler.compile, columns), strict=True)
-        self.keys, self.sql = ", ".join(sql[: len(keys)]), ", ".join(sql[len(keys) :])
+        self.sql = ", ".join(sql)
         self.params: tuple[Param, ...] = tuple(chain(*params))
-        self.fields = [c if isinstance(c, Col) and compiler.get_converters([c]) else None for c in columns]
-        self.number_of_keys = len(keys)
+        self.fields: list[Any] = [c if isinstance(c, Col) and compiler.get_converters([c]) else None for c in columns]
 
 
 columns_of = lru_cache(maxsize=100)(Columns)
 
 
-def convert(rows: Iterable[Row], fields: list[Any], compiler: SQLCompiler) -> list[Row]:
-    """Convert rows of these fields, as the database returned them, to tuples."""
-    converters = compiler.get_converters(fields)
-    return list(map(tuple, compiler.apply_converters(rows, converters) if converters else rows))
+def tally(cursor: Any, columns: Columns, compiler: SQLCompiler) -> Tally[Row]:
+    """Count the rows that a cursor returns, of each kind. Millions of rows are of few kinds."""
+    found, converters = Tally[Row](), compiler.get_converters(columns.fields)
+    while rows := cursor.fetchmany(ROWS_AT_ONCE):
+        found.update(map(tuple, compiler.apply_converters(rows, converters) if converters else rows))
+    return found
+
+
+def sums_of(counters: Sequence[Declaration], rows: Tally[Row]) -> Iterator[tuple[Declaration, Sums]]:
+    """Yield each counter, with what these rows add to it."""
+    columns = iter(list(zip(*rows, strict=True)))
+    for counter in counters:
+        keys = [next(columns, ()) for _ in counter.owner_attnames]
+        owner_keys = counter.encode_all(list(zip(*keys, strict=True)) if len(keys) > 1 else keys[0])
+        sums: Sums = {}
+        for owner_key, value, number in zip(owner_keys, next(columns, ()), rows.values(), strict=True):
+            total, so_far = sums.get(owner_key, (0, 0))
+            sums[owner_key] = total + number * value, so_far + number
+        yield counter, sums
 
 
 # ------------------------------------------------------------------------ locks
@@ -105,9 +123,9 @@ def per_statement(items: Sequence[Key], using: str) -> Sequence[Sequence[Key]]:
     return chunked(items, size)
 
 
-def lock_rows(query: Query, connection: BaseDatabaseWrapper, counters: tuple[Declaration, ...]) -> Rows:
-    """Lock the rows that a plain query selects, in the order of their primary keys. Compiling a QuerySet would take
-    several times as long as everything else."""
+def lock_rows(query: Query, connection: BaseDatabaseWrapper, counters: tuple[Declaration, ...]) -> Tally[Row]:
+    """Lock the rows that a query of one table selects, in the order of their primary keys. Compiling a QuerySet would
+    take several times as long as everything else."""
     compiler: Any = connection.ops.compiler("SQLCompiler")(query, connection, connection.alias)
     model: Any = query.model
     ours = columns_of(counters, connection.alias, model)
@@ -116,22 +134,21 @@ def lock_rows(query: Query, connection: BaseDatabaseWrapper, counters: tuple[Dec
     except FullResultSet:
         where, params = "1 = 1", ()
     except EmptyResultSet:
-        return {}
-    sql = f"SELECT {ours.keys}, {ours.sql} FROM {ours.table} WHERE {where} ORDER BY {ours.keys}"
+        return Tally()
+    sql = f"SELECT {ours.sql} FROM {ours.table} WHERE {where} ORDER BY {ours.key}"
     if connection.features.has_select_for_update:  # as an UPDATE does: others may go on referring to the rows
         sql += f" {connection.ops.for_update_sql(no_key=connection.features.has_select_for_no_key_update)}"
     with connection.cursor() as cursor:
         cursor.execute(sql, (*ours.params, *params))
-        rows = convert(cursor.fetchall(), ours.fields, compiler)
-    keys = ours.number_of_keys
-    return {row[0] if keys == 1 else row[:keys]: row[keys:] for row in rows}
+        return tally(cursor, ours, compiler)
 
 
-def rows_by_key(
+def lock_keys(
     model: type[Model], connection: BaseDatabaseWrapper, pks: Sequence[Key], counters: tuple[Declaration, ...]
-) -> Rows:
-    """Return, and lock, the rows with these primary keys that exist."""
-    found: Rows = {}
+) -> Tally[Row]:
+    """Lock the rows with these primary keys that exist."""
+    found = Tally[Row]()
     for chunk in per_statement(pks, connection.alias):
-        found |= lock_rows(QuerySet(model, using=connection.alias).filter(pk__in=chunk).query, connection, counters)
+        query = QuerySet[Model](model, using=connection.alias).filter(pk__in=chunk).query
+        found.update(lock_rows(query, connection, counters))
     return found

@@ -8,8 +8,8 @@ can be known, everyone is.
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -22,38 +22,23 @@ from .doubts import ALL_IN_DOUBT, Deltas, OwnerKey, OwnerKeys
 from .facts import UNKNOWN, Contribution, contribution, facts_after, facts_of_where, inserted
 from .rows import (
     Row,
-    Rows,
+    Sums,
     columns_of,
-    convert,
     is_plain,
     is_repeatable,
     lists_keys,
+    lock_keys,
     lock_rows,
-    rows_by_key,
     selects_first,
+    sums_of,
+    tally,
 )
 
 Counters = tuple[Declaration, ...]
 Fields = Sequence[Field]
-Sums = dict[str | None, tuple[int, int]]
-"""What rows add to a count, and their number, by owner key."""
 
 ATTNAME = attrgetter("attname")
 SAYS_NOTHING = Contribution(UNKNOWN, None)
-
-
-def sums_of(counters: Iterable[Declaration], rows: Iterable[Row]) -> Iterator[tuple[Declaration, Sums]]:
-    """Yield each counter, with what the rows add to it."""
-    numbers = Tally(rows)
-    columns = iter(list(zip(*numbers, strict=True)))
-    for counter in counters:
-        keys = [next(columns, ()) for _ in counter.owner_attnames]
-        owner_keys = counter.encode_all(list(zip(*keys, strict=True)) if len(keys) > 1 else keys[0])
-        sums: Sums = {}
-        for owner_key, value, number in zip(owner_keys, next(columns, ()), numbers.values(), strict=True):
-            total, so_far = sums.get(owner_key, (0, 0))
-            sums[owner_key] = total + number * value, so_far + number
-        yield counter, sums
 
 
 def doubts_of(owner_keys: Iterable[OwnerKey | None]) -> dict[OwnerKey, Delta]:
@@ -61,54 +46,66 @@ def doubts_of(owner_keys: Iterable[OwnerKey | None]) -> dict[OwnerKey, Delta]:
     return dict.fromkeys(owner_key for owner_key in owner_keys if owner_key is not None)
 
 
-@dataclass
 class Statement:
     """A statement on a table with these ``counters``, which ``execute_by`` executes, and which returns these
-    ``fields``. ``is_stock``: query and compiler have Django's own classes. Others may do anything.
+    ``fields``. ``is_stock``: query and compiler have Django's own classes. Others may do anything."""
 
-    ``owners``  whose counts it may change; None if only the database can tell
-    """
+    def __init__(
+        self, counters: Counters, compiler: SQLCompiler, execute_by: Execute, is_stock: bool, fields: Fields | None
+    ):
+        self.counters = counters
+        self.compiler = compiler
+        self.execute_by = execute_by
+        self.is_stock = is_stock
+        self.fields = fields
+        self.query: Any = compiler.query
+        self.connection = compiler.connection
 
-    counters: Counters
-    compiler: SQLCompiler
-    execute_by: Execute
-    is_stock: bool
-    fields: Fields | None
-    owners: OwnerKeys | None = field(init=False, default=None)
-
-    def __post_init__(self) -> None:
-        self.query: Any = self.compiler.query
-        self.connection = self.compiler.connection
+    @property
+    def everyone(self) -> Deltas:
+        return dict.fromkeys(self.counters, ALL_IN_DOUBT)
 
 
 # ------------------------------------------------------------------------- INSERT
 class Insert(Statement):
     """An INSERT."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    @cached_property
+    def owners(self) -> Deltas | None:
+        """What it adds to the count of each owner, as its instances say; None if they don't say whose all rows are."""
         query = self.query
-        self.deltas: Deltas = {}
-        names, names_owners = tuple(map(ATTNAME, query.fields)), query.on_conflict is not OnConflict.UPDATE
+        if query.on_conflict is OnConflict.UPDATE:
+            return None
+        added: Deltas = {}
+        names = tuple(map(ATTNAME, query.fields))
         for counter in self.counters:
-            said = inserted(query.model, counter, names, query.raw)
-            sums = self.deltas.setdefault(counter, {})
+            said, sums = inserted(query.model, counter, names, query.raw), added.setdefault(counter, {})
             for instance in query.objs:
                 owner, value = contribution(counter, said.facts(instance), self.connection)
-                if owner is UNKNOWN and value != 0:
-                    names_owners = False
-                elif owner is not None and value != 0:
-                    before = sums.get(owner, 0)
-                    sums[owner] = None if value is None or before is None else before + value
-        self.owners = self.deltas if names_owners else None
+                if owner is None or value == 0:
+                    continue
+                if owner is UNKNOWN:
+                    return None
+                before = sums.get(owner, 0)
+                sums[owner] = None if value is None or before is None else before + value
+        return added
 
     def execute(self) -> tuple[object, Deltas]:
-        """Execute it, and return its result and its change."""
-        return self._read_back() if self.owners is None else self._as_they_say()
+        """Execute it, and return its result and its change. The database may skip rows, because of a conflict, a
+        trigger or a rule."""
+        added = self.owners
+        if added is None:
+            return self._read_back()
+        result, number = self._execute()
+        if number != len(self.query.objs) or self.query.on_conflict is not None or not self.is_stock:
+            return result, {counter: doubts_of(sums) for counter, sums in added.items()}
+        return result, added
 
-    def _as_they_say(self) -> tuple[object, Deltas]:
-        """The instances say whose the rows are. The database may skip some, because of a conflict, a trigger or a
-        rule."""
+    def _execute(self) -> tuple[Any, int]:
+        """Execute it, and return its result, and the number of rows."""
+        if self.fields and self.connection.features.can_return_columns_from_insert:
+            result = self.execute_by(self.compiler, self.fields)
+            return result, sum(row is not None for row in result or ())  # None: Django fetched a row that was skipped
         number = 0
 
         def count(execute: Execute, sql: str, params: Sequence[object], many: bool, context: WrapperContext) -> object:
@@ -117,24 +114,17 @@ class Insert(Statement):
             number += context["cursor"].rowcount
             return result
 
-        if self.fields and self.connection.features.can_return_columns_from_insert:
+        with self.connection.execute_wrapper(count):
             result = self.execute_by(self.compiler, self.fields)
-            number = sum(row is not None for row in result or ())  # None: Django fetched a row that was skipped
-        else:
-            with self.connection.execute_wrapper(count):
-                result = self.execute_by(self.compiler, self.fields)
-        if number != len(self.query.objs) or self.query.on_conflict is not None or not self.is_stock:
-            return result, {counter: doubts_of(sums) for counter, sums in self.deltas.items()}
-        return result, self.deltas
+        return result, number
 
     def _read_back(self) -> tuple[object, Deltas]:
         """Nothing says whose the rows are. Read them back, unless an upsert has taken them over from others."""
         query, result = self.query, self.execute_by(self.compiler, self.fields)
-        everyone = dict.fromkeys(self.counters, ALL_IN_DOUBT)
         updated = {field.attname for field in query.update_fields}
         moves = query.on_conflict is not None and any(counter.moves(updated) for counter in self.counters)
         if moves or not self.is_stock:
-            return result, everyone
+            return result, self.everyone
         key, returned = query.model._meta.pk, [field.attname for field in self.fields or ()]
         if key.attname in returned:
             pks = [row[returned.index(key.attname)] for row in result or () if row is not None]
@@ -142,11 +132,11 @@ class Insert(Statement):
             pks = [None]  # a row that was in conflict has a key of its own
         else:
             pks = [getattr(instance, key.attname, None) for instance in query.objs]
-        found = rows_by_key(query.model, self.connection, pks, self.counters)
-        if len(found) != len(pks):  # a key is unknown, an expression, or stored in another form
-            return result, everyone
+        found = lock_keys(query.model, self.connection, pks, self.counters)
+        if found.total() != len(pks):  # a key is unknown, an expression, or stored in another form
+            return result, self.everyone
         deltas: Deltas = {}
-        for counter, sums in sums_of(self.counters, found.values()):
+        for counter, sums in sums_of(self.counters, found):
             deltas[counter] = doubts_of(sums)
             if query.on_conflict is None:  # otherwise, some were there before
                 deltas[counter] = {o: total for o, (total, _) in sums.items() if o is not None}
@@ -172,11 +162,6 @@ class Effect(NamedTuple):
         return value is not None and value == self.after.value and not (self.moves and value)
 
     @property
-    def names_owner_after(self) -> bool:
-        """Whether it says whose the rows become, given whose they were."""
-        return self.after.names_owner or not self.moves
-
-    @property
     def owner_keys(self) -> set[str]:
         """The owners whose counts may change, as far as it says."""
         return {said.owner for said in (self.before, self.after) if said.value != 0} - {UNKNOWN, None}
@@ -194,18 +179,16 @@ class Effect(NamedTuple):
 class UpdateOrDelete(Statement):
     """An UPDATE or DELETE of the rows that a query selects."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def __init__(self, *about: Any):
+        super().__init__(*about)
         self.model = self.query.get_meta().model  # perhaps a migration's, of the counted table
         self.is_delete = isinstance(self.compiler, SQLDeleteCompiler)
-        self.names = {field.attname for field, *_ in getattr(self.query, "values", ())}
         self.effects = {c: effect for c in self.counters if not (effect := self._effect(c)).is_none}
-        self.counters, effects = tuple(self.effects), self.effects.values()
-        if all(effect.before.names_owner and effect.after.names_owner for effect in effects):
-            self.owners = {counter: effect.owner_keys for counter, effect in self.effects.items()}
+        self.counters = tuple(self.effects)
 
     def _effect(self, counter: Declaration) -> Effect:
-        query, moves = self.query, counter.moves(self.names)
+        query = self.query
+        moves = counter.moves({field.attname for field, *_ in getattr(query, "values", ())})
         if not self.is_stock:
             return Effect(SAYS_NOTHING, SAYS_NOTHING, moves)
         facts = facts_of_where(query.where) if is_plain(query) and not selects_first(query) else {}
@@ -214,22 +197,21 @@ class UpdateOrDelete(Statement):
             after = contribution(counter, facts_after(facts, query.values), self.connection)
         return Effect(before, after, moves)
 
+    @cached_property
+    def owners(self) -> OwnerKeys | None:
+        """Whose counts it may change; None if only the database can tell."""
+        if all(effect.before.names_owner and effect.after.names_owner for effect in self.effects.values()):
+            return {counter: effect.owner_keys for counter, effect in self.effects.items()}
+        return None
+
     def execute(self) -> tuple[object, Deltas]:
         """Execute it, and return the number of rows, or the fields that are asked for, and its change."""
         if self.owners is not None:
             return self._as_it_says()
+        if any(effect.moves and not effect.after.names_owner for effect in self.effects.values()):
+            result, number = self._execute()
+            return result, self.everyone if number else {}
         return self._return() if self._can_return() else self._lock()
-
-    def _can_return(self) -> bool:
-        """Return whether PostgreSQL can return whose rows have changed. An UPDATE returns rows as they are after it,
-        without their owners before. Of the few rows of some keys, locking them says more."""
-        if not self.is_stock or self.connection.vendor != "postgresql":
-            return False
-        if self.is_delete:
-            return True
-        effects = self.effects.values()
-        says_more = lists_keys(self.query) and any(effect.before.value is None for effect in effects)
-        return not (self.fields or says_more or any(effect.moves for effect in effects))
 
     def _execute(self) -> tuple[object, int]:
         """Execute it, and return its result, and the number of rows."""
@@ -250,9 +232,20 @@ class UpdateOrDelete(Statement):
                 deltas[counter] = effect.deltas({before.owner: (number * before.value, number)})
         return result, deltas
 
+    def _can_return(self) -> bool:
+        """Return whether PostgreSQL can return whose rows have changed. An UPDATE returns rows as they are after it,
+        without their owners before. Of the few rows of some keys, locking them says more."""
+        if not self.is_stock or self.connection.vendor != "postgresql":
+            return False
+        if self.is_delete:
+            return True
+        effects = self.effects.values()
+        says_more = lists_keys(self.query) and any(effect.before.value is None for effect in effects)
+        return not (self.fields or says_more or any(effect.moves for effect in effects))
+
     def _return(self) -> tuple[object, Deltas]:
         """PostgreSQL returns whose rows they are."""
-        ours, rows = columns_of(self.counters, self.connection.alias, self.model), list[Row]()
+        ours, found = columns_of(self.counters, self.connection.alias, self.model), Tally[Row]()
 
         def append_returning(
             execute: Execute, sql: str, params: Sequence[object], many: bool, context: WrapperContext
@@ -261,44 +254,34 @@ class UpdateOrDelete(Statement):
                 return execute(sql, params, many, context)
             sql, params = f"{sql}\nRETURNING {ours.sql}", (*(params or ()), *ours.params)
             result = execute(sql, params, many, context)
-            rows.extend(context["cursor"].fetchall())
+            found.update(tally(context["cursor"], ours, self.compiler))
             return result
 
         with self.connection.execute_wrapper(append_returning):
             result, number = self._execute()
-        if len(rows) != number:  # other code has changed the statement, too
-            return result, dict.fromkeys(self.counters, ALL_IN_DOUBT)
+        if found.total() != number:  # other code has changed the statement, too
+            return result, self.everyone
         deltas: Deltas = {}
-        for counter, sums in sums_of(self.counters, convert(rows, ours.fields[ours.number_of_keys :], self.compiler)):
-            value = self.effects[counter].before.value
+        for counter, sums in sums_of(self.counters, found):
+            effect = self.effects[counter]
             if self.is_delete:
-                deltas[counter] = {o: -total for o, (total, _) in sums.items() if o is not None}
-            elif value is not None:
+                deltas[counter] = effect.deltas(sums)
+            elif (value := effect.before.value) is not None:
                 deltas[counter] = {o: total - number * value for o, (total, number) in sums.items() if o is not None}
             else:
                 deltas[counter] = doubts_of(sums)
         return result, deltas
 
     def _lock(self) -> tuple[object, Deltas]:
-        """Lock the rows, and see whose they are and whether they count. If the statement doesn't say whose they become,
-        read them back, too. Rows that are locked stay those that it selects."""
-        found = lock_rows(self.query, self.connection, self.counters) if is_repeatable(self.query) else {}
+        """Lock the rows first, and see whose they are and whether they count. They stay those that it selects."""
+        found = lock_rows(self.query, self.connection, self.counters) if is_repeatable(self.query) else Tally[Row]()
         result, number = self._execute()
-        if not number:
-            return result, {}
-        if number > len(found):  # it has changed others, too
-            return result, dict.fromkeys(self.counters, ALL_IN_DOUBT)
-        after: Rows = {}
-        if not all(effect.names_owner_after for effect in self.effects.values()):
-            after = rows_by_key(self.model, self.connection, list(found), self.counters)
-        owners_after = dict(sums_of(self.counters, after.values()))
+        if number > found.total():  # it has changed others, too
+            return result, self.everyone
         deltas: Deltas = {}
-        for counter, sums in sums_of(self.counters, found.values()):
+        for counter, sums in sums_of(self.counters, found) if number else ():
             effect = self.effects[counter]
-            if not effect.names_owner_after and len(after) < len(found):  # rows have other keys now
-                deltas[counter] = ALL_IN_DOUBT
-            elif effect.names_owner_after and effect.after.value is not None and number == len(found):
-                deltas[counter] = effect.deltas(sums)  # nobody else changes locked rows
-            else:
-                deltas[counter] = doubts_of([*sums, *owners_after[counter], *effect.owner_keys])
+            deltas[counter] = doubts_of([*sums, *effect.owner_keys])
+            if effect.after.value is not None and number == found.total():  # nobody else changes locked rows
+                deltas[counter] = effect.deltas(sums)
         return result, deltas

@@ -10,7 +10,7 @@ from django.db.models import CharField, F, Model, Q, TextChoices, Value
 from django.db.models.functions import Length, Now
 from django.test.utils import register_lookup
 
-from notifications_counter.declaration.condition import Condition
+from notifications_counter.declaration.condition import NOT_NULL, Condition
 from notifications_counter.models import Notification
 from tests.statements.models import Ticket
 from tests.tasks.models import Campaign, Project, RecurringTask, Task, Transfer
@@ -21,21 +21,21 @@ IS_MYSQL = connection.vendor == "mysql"  # where different texts may be equal, a
 
 DECIDED = [
     Q(done=True),
-    ~Q(done=False),
     Q(done=False, campaign=None),
-    Q(done=False) | Q(campaign__isnull=False),
-    ~Q(done=False, campaign=None),
-    ~(Q(done=False) | Q(campaign=None)),
-    ~Q(campaign=None) | ~Q(done=True),
+    Q(done=False) & Q(Q(campaign__isnull=False)),
     Q(pk__isnull=True),
     Q(),
 ]
-DECIDED_BY_TEXTS = [~Q(title="a"), Q(done=False, title="a"), Q(done=True) | ~Q(title="")]
-DECIDED_IF_DONE = [Q(done=False, title__gt="a"), Q(done=True) | ~Q(title__gt="a")]
+DECIDED_BY_TEXTS = [Q(title="a"), Q(done=False, title="")]
 LEFT_TO_THE_DATABASE = [
+    ~Q(done=False),
+    ~Q(title="a"),
+    ~Q(done=False, campaign=None),
+    Q(done=False) | Q(campaign__isnull=False),
+    Q(done=False) ^ Q(campaign=None),
+    Q(done=False, title__gt="a"),
     Q(title__in=["a", "A"]),
     Q(title=F("title")),
-    Q(done=False) ^ Q(campaign=None),
     Q(project_id=uuid.UUID(int=1)),
 ]
 
@@ -50,7 +50,7 @@ def rows() -> list[Task]:
     return list(Task.objects.all())
 
 
-@pytest.mark.parametrize("q", DECIDED + DECIDED_BY_TEXTS + DECIDED_IF_DONE + LEFT_TO_THE_DATABASE, ids=str)
+@pytest.mark.parametrize("q", DECIDED + DECIDED_BY_TEXTS + LEFT_TO_THE_DATABASE, ids=str)
 def test_python_and_database_agree(rows, q):
     condition = Condition(Task, q)
     matching = set(Task.objects.filter(q).values_list("pk", flat=True))
@@ -60,8 +60,6 @@ def test_python_and_database_agree(rows, q):
     elif q in DECIDED_BY_TEXTS:
         assert all(value in (None, pk in matching) for pk, value in said.items())
         assert IS_MYSQL or None not in said.values()
-    elif q in DECIDED_IF_DONE:
-        assert said == {row.pk: row.pk in matching if row.done else None for row in rows}
     else:
         assert set(said.values()) == {None}
     flagged = Task.objects.values_list("pk", condition.value)
@@ -75,32 +73,32 @@ class Letter(TextChoices):
 
 
 VALUES: list[tuple[type[Model], Q, str, dict[Any, int | None]]] = [
-    (Task, Q(done=True), "done", {1: 1, 0: 0, "1": 1, "False": 0, Value(True): None}),
-    (Notification, Q(read_at=None), "read_at", {None: 1, datetime(2024, 1, 1): 0, Now(): None, F("created_at"): None}),
-    (Task, Q(title="a"), "title", {"a": 1, "b": None if IS_MYSQL else 0, "a" * 101: None, 7: None}),
+    (Task, Q(done=True), "done", {1: 1, 0: 0, None: 0, "1": None, Value(True): None, NOT_NULL: None}),
+    (Notification, Q(read_at=None), "read_at", {None: 1, NOT_NULL: 0, datetime(2024, 1, 1): 0, "2024-01-01": 0}),
+    (Notification, Q(read_at=None), "read_at", {Now(): None, F("created_at"): None}),
+    (Task, Q(title__isnull=False), "title", {"a": 1, "": None, None: 0}),
+    (Task, Q(campaign=None), "campaign_id", {None: 1, 7: 0, 7.5: None}),
+    (Task, Q(title="a"), "title", {"a": 1, "b": None if IS_MYSQL else 0, None: 0, "a" * 101: None, 7: None}),
     (Task, Q(title="a" * 101), "title", {"a" * 101: None}),
-    (Task, Q(title="a"), "title", {None: 0}),
-    (Task, ~Q(title="a"), "title", {"a": 0, "b": None if IS_MYSQL else 1, None: None}),
-    (Ticket, ~Q(priority=5), "priority", {None: 1, 5: 0, 6: 1}),
+    (Ticket, Q(priority=5), "priority", {None: 0, 5: 1, 6: 0, "5": None}),
     (Task, Q(title=Letter.A), "title", {Letter.A: 1, Letter.B: None if IS_MYSQL else 0}),
 ]
 
 
-@pytest.mark.filterwarnings("ignore:.*naive datetime")
-@pytest.mark.parametrize(("model", "q", "name", "values"), VALUES, ids=str)
+@pytest.mark.parametrize(("model", "q", "name", "values"), VALUES)
 def test_values_in_every_form(model, q, name, values):
     """As Django would write them, or as the database may store them."""
     condition = Condition(model, q)
     assert {value: condition.value_of({name: value}, connection) for value in values} == values
 
 
-ADDED = {None: 0, -3: -3, "7": 7, 2.9: 2, True: 1, F("priority") + 1: None, "seven": None}
-
-
-@pytest.mark.parametrize(("priority", "value"), [*ADDED.items(), (2**31, None if IS_MYSQL else 2**31)], ids=str)
+@pytest.mark.parametrize(
+    ("priority", "value"), [(None, 0), (-3, -3), (True, 1), ("7", None), (F("priority") + 1, None)], ids=str
+)
 def test_what_a_row_adds_to_a_sum(priority, value):
     condition = Condition(Ticket, Q(closed=False), "priority")
-    assert condition.value_of({"closed": False, "priority": priority}, connection) == value
+    added = condition.value_of({"closed": False, "priority": priority}, connection)
+    assert added == (None if IS_MYSQL else value)  # which may clip a number
     assert condition.value_of({"closed": True, "priority": priority}, connection) == 0
     assert condition.value_of({"closed": False}, connection) is None
     assert {field.name for field in condition.fields} == {"closed", "priority"}

@@ -10,7 +10,7 @@ urgent_tickets = Counter(
     "urgent_tickets",
     source="statements.Ticket",
     owner="agent",
-    condition=Q(closed=False) & (Q(priority=2) | Q(due__isnull=True)),
+    condition=Q(closed=False, due__isnull=True),
     totals="statements.UrgentCount",
     field="urgent_count",
 )
@@ -19,7 +19,7 @@ new_tickets = Counter(
     "new_tickets",
     source="statements.Ticket",
     owner="queue",
-    condition=Q(priority=2) | Q(state="new"),  # a text: only the database can say
+    condition=Q(priority=2) | Q(state="new"),  # with OR, only the database can say
     totals="statements.NewCount",
     field="new_count",
 )

@@ -65,24 +65,23 @@ def contents(tickets: QuerySet) -> list[tuple[Any, ...]]:
 
 HERS, OTHERS = Q(agent=ANN), Q(agent=BEN)
 OPEN, MINE = Q(closed=False), Q(agent=ANN, queue=DESK)
-FIRST, SECOND = Q(closed=False, priority=1), Q(closed=False, priority=2)
+FIRST, SECOND = Q(closed=False, priority=1), Q(closed=False, priority=2, due=None)
 BY_NAME = Subquery(Agent.objects.filter(name="ben").values("pk")[:1])
 
 DECIDED: dict[str, Update] = {
     "equality": change(MINE, SECOND, closed=True),
-    "other types": change(Q(agent=str(ANN), queue=str(DESK).upper(), closed=0, priority="2"), closed=1),
+    "other types": change(Q(agent=str(ANN), queue=str(DESK).upper(), closed=0, priority="2", due=None), closed=1),
     "not null": change(HERS, FIRST, Q(due__isnull=False), due=None),
     "now": change(HERS, FIRST, Q(due=None), due=Now()),
-    "nested": change(Q(Q(agent=ANN), Q(Q(queue=DESK) & Q(priority=2))), OPEN, closed=True),
+    "nested": change(Q(Q(agent=ANN), Q(Q(queue=DESK) & Q(priority=2, due=None))), OPEN, closed=True),
     "beside a negation": change(MINE, SECOND, ~Q(state="old"), closed=True),
     "beside NOT NULL": change(MINE, SECOND, Q(priority__isnull=False, agent__isnull=False), closed=True),
-    "nobody's": change(SECOND, Q(agent=None), ~Q(due=None), agent=BEN),
+    "nobody's": change(OPEN, Q(agent=None, priority=2), ~Q(due=None), agent=BEN),
     "owner": change(HERS, SECOND, agent=BEN),
     "owner as an instance": change(HERS, SECOND, agent=Agent(pk=BEN)),
     "owner to nobody": change(HERS, SECOND, agent=None),
     "owner of rows that do not count": change(Q(closed=True), agent=BEN),
-    "as they all were": change(SECOND, closed=False),
-    "decided by one part of an OR": change(Q(priority=2), state="x"),
+    "as they all were": change(HERS, SECOND, closed=False),
     "decided by one part of an AND": change(Q(closed=True), ~Q(due=None), due=None),
     "two owners at once": change(HERS, SECOND, OTHERS, agent=None),
 }
@@ -90,7 +89,7 @@ DECIDED: dict[str, Update] = {
 UNDECIDED: dict[str, Update] = {
     "negation": change(MINE, ~OPEN, closed=False),
     "negated AND of IS NULL": change(HERS, FIRST, ~Q(due__isnull=True, hot=True), due=DAY),
-    "negated owner": change(Q(queue=DESK), SECOND, ~HERS, closed=True),
+    "negated owner": change(Q(queue=DESK, priority=2), OPEN, ~HERS, closed=True),
     "twice negated IS NULL": change(HERS, FIRST, ~Q(~Q(due__isnull=True)), due=DAY),
     "OR": change(MINE, Q(priority=2), OPEN | Q(hot=True), closed=True),
     "OR of querysets": lambda q: (q.filter(MINE, SECOND) | q.filter(OTHERS, queue=DESK)).update(closed=True),

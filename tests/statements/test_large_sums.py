@@ -33,7 +33,7 @@ def test_changes_that_redis_would_round(ann, ben, weight):
     watch(ben, 1)
     watch(ann, weight, 3, weight)
     assert_counted([ann.pk, ben.pk], watched_weight, doubt=True)
-    assert doubted(watched_weight) == [str(ann.pk)]
+    assert doubted(watched_weight) == [str(ann.pk), *([str(ben.pk)] if connection.vendor == "mysql" else ())]
     with transaction.atomic():
         watch(ann, EXACT - 5, -7)
     Watch.objects.update(weight=F("weight") - 9)

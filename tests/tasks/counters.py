@@ -24,7 +24,7 @@ open_transfers = Counter(
     "open_transfers",
     source="tasks.Transfer",
     owner="receiver",
-    condition=Q(state="open"),  # a text: only the database can say
+    condition=Q(state="open"),
     totals="tasks.ReceiverCount",
     field="received_count",
 )
