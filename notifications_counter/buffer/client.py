@@ -29,6 +29,9 @@ from .keys import trouble
 EXHAUSTED: Any = getattr(redis.exceptions, "MaxConnectionsError", ())
 """What a pool raises if all its connections are in use, since redis-py 6."""
 
+FRESH_SECONDS = 0.1
+"""Seconds for which a connection is used again without a test whether it is still alive. The test is a system call."""
+
 NOTE_SECONDS = 10  # between two notes of a process about trouble
 RECENT_SECONDS = 60  # after these, trouble that no process has noted again is over
 
@@ -36,7 +39,7 @@ _clients: dict[str, Client] = {}
 
 
 @receiver(setting_changed)
-def _forget_clients(*, setting: str, **_: object) -> None:
+def _drop_clients(*, setting: str, **_: object) -> None:
     if setting == "CACHES":
         _clients.clear()
 
@@ -88,8 +91,8 @@ class Client:
 
     def send(self, calls: Sequence[Call], urgent: bool = False, wait: bool = True) -> list[Any]:
         """Send calls in one go, and return the outcome of each: the reply, or the BufferUnavailable to raise. For
-        RETRY_AFTER seconds after a failure, only ``urgent`` calls are sent. Without ``wait``, where the thread holds a
-        connection, whoever uses it next reads the replies, and the outcomes are None."""
+        RETRY_AFTER seconds after a failure, only ``urgent`` calls are sent. Without ``wait``, the result may be empty:
+        whoever uses the connection next reads the replies."""
         try:
             if self.breaker.down_since is not None and not urgent:
                 self._try_again(calls[0])
@@ -101,7 +104,7 @@ class Client:
         except FAILURES as error:
             return [self.breaker.trip(error)] * len(calls)
         outcomes = [self._refusal(call, r) if isinstance(r, ResponseError) else r for call, r in answers]
-        return outcomes[-len(calls) :] or [None] * len(calls)  # before them, those of calls that were owed a reply
+        return outcomes[-len(calls) :]  # before them are those of earlier calls
 
     def ask_all(self, calls: Sequence[Call]) -> list[Any]:
         """Send calls in one go, and return their replies. BufferUnavailable if any of them failed."""
@@ -174,11 +177,8 @@ class Client:
         if self._pool is None:
             return self._exchange_with_nodes(calls)
         connection = self._take()
-        # Whoever does not wait cannot send the source of a script that the server has yet to learn.
-        has_to_wait = not wait and not connection.ran.issuperset([call.script for call in calls])
         try:
-            answers = connection.exchange(calls, wait or has_to_wait or not connection.is_held)
-            connection.ran.update([call.script for call in calls] if has_to_wait else ())
+            answers = connection.exchange(calls, wait or not connection.is_held)
         except BaseException:
             connection.release(close=True)
             raise
@@ -193,7 +193,7 @@ class Client:
         as a handler of a signal, gets another one."""
         held: Connection | None = vars(self._thread).pop("held", None)
         if held is not None:
-            if held.outages == self.breaker.outages and held.is_usable():
+            if held.outages == self.breaker.outages and held.is_usable(FRESH_SECONDS):
                 return held
             held.release(close=True)
         connection = Connection(self._pool, self.breaker.outages)
@@ -206,7 +206,7 @@ class Client:
         """Read what this thread is owed, and give its connection back."""
         held: Connection | None = vars(self._thread).pop("held", None)
         if held is not None:
-            held.end()
+            held.release(close=not held.is_usable())
 
     def _exchange_with_nodes(self, calls: Sequence[Call]) -> list[Answer]:
         """Send calls to the nodes of a cluster, and wait for the replies. Redis-py follows keys that move."""

@@ -122,7 +122,7 @@ def _renew(using: str) -> None:
 
 
 @receiver(setting_changed)
-def forget_buffers(setting: str = SETTING, **_: object) -> None:
+def drop_buffers(setting: str = SETTING, **_: object) -> None:
     """Drop the buffers of every counter after a change of settings."""
     if setting in ("CACHES", SETTING):
         for database in databases.values():
