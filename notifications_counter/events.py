@@ -61,7 +61,7 @@ class EventLog:
     def base(self) -> str:
         """The beginning of every key of the log. The hash tag keeps it on one node of a cluster."""
         tag = f"{{{options.KEY_PREFIX}:{self.name}}}"
-        return tag if self.shared else f"{tag}:{current().lasting_id}"
+        return tag if self.shared else f"{tag}:{current().id}"
 
     def _key(self, *parts: object) -> str:
         return ":".join(str(part) for part in (self.base, *parts))

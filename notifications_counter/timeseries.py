@@ -98,7 +98,7 @@ class TimeSeries:
     def base(self) -> str:
         """The beginning of every key. The hash tag keeps a family on one node of a cluster."""
         tag = f"{{{options.KEY_PREFIX}:{self._name}}}"
-        return tag if self._shared else f"{tag}:{current().lasting_id}"
+        return tag if self._shared else f"{tag}:{current().id}"
 
     @property
     def _client(self) -> Client:

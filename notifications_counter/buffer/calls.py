@@ -53,11 +53,6 @@ class Call(NamedTuple):
         return cls(name, tuple(keys), tuple(args), script(name))
 
     @property
-    def must_arrive(self) -> bool:
-        """Whether it is a doubt: until Redis has taken it, what is cached may be too old."""
-        return self.name == "doubt"
-
-    @property
     def command(self) -> tuple[Argument, ...]:
         """The command to send. It names a script by its SHA-1."""
         if self.script is None:

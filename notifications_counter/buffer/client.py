@@ -22,14 +22,16 @@ from ..caches import problem_of
 from ..conf import options
 from ..exceptions import BufferUnavailable, ConfigurationError
 from .breaker import Breaker
-from .calls import OWNERS_PER_CALL, REASON, Answer, Argument, Call
+from .calls import REASON, Answer, Argument, Call
 from .connection import FAILURES, Connection
 from .keys import trouble
 
 EXHAUSTED: Any = getattr(redis.exceptions, "MaxConnectionsError", ())
 """What a pool raises if all its connections are in use, since redis-py 6."""
 
-ALL_OWNERS = b"\xff"  # among owners, which are texts
+FRESH_SECONDS = 0.1
+"""Seconds for which a connection is used again without a test whether it is still alive. The test is a system call."""
+
 NOTE_SECONDS = 10  # between two notes of a process about trouble
 RECENT_SECONDS = 60  # after these, trouble that no process has noted again is over
 
@@ -37,7 +39,7 @@ _clients: dict[str, Client] = {}
 
 
 @receiver(setting_changed)
-def _forget_clients(*, setting: str, **_: object) -> None:
+def _drop_clients(*, setting: str, **_: object) -> None:
     if setting == "CACHES":
         _clients.clear()
 
@@ -75,9 +77,6 @@ class Client:
     def __init__(self, alias: str):
         self.alias = alias
         self.breaker = Breaker(alias)
-        # Whose doubts Redis has not taken, by the keys of these calls
-        self._missed: dict[tuple[Argument, ...], set[Argument]] = {}
-        self._lock = threading.RLock()  # of these; a handler of a signal may come in between
         self._thread = threading.local()
         self._held: WeakSet[Connection] = WeakSet()  # of all threads
         self._noted_at = -math.inf
@@ -92,26 +91,20 @@ class Client:
 
     def send(self, calls: Sequence[Call], urgent: bool = False, wait: bool = True) -> list[Any]:
         """Send calls in one go, and return the outcome of each: the reply, or the BufferUnavailable to raise. For
-        RETRY_AFTER seconds after a failure, only ``urgent`` calls are sent. Without ``wait``, where the thread holds a
-        connection, whoever uses it next reads the replies, and the outcomes are None."""
+        RETRY_AFTER seconds after a failure, only ``urgent`` calls are sent. Without ``wait``, the result may be empty:
+        whoever uses the connection next reads the replies."""
         try:
             if self.breaker.down_since is not None and not urgent:
                 self._try_again(calls[0])
             answers = self.exchange(calls, wait)
         except BufferUnavailable as error:
-            unavailable = error
+            return [error] * len(calls)
         except EXHAUSTED as error:
-            unavailable = self.breaker.note_refusal("a connection", error)
-            if any(call.must_arrive for call in calls):
-                self.breaker.trip(error)
+            return [self._refusal(call, error) for call in calls]
         except FAILURES as error:
-            unavailable = self.breaker.trip(error)
-        else:
-            outcomes = [self._refusal(call, r) if isinstance(r, ResponseError) else r for call, r in answers]
-            return outcomes[-len(calls) :] or [None] * len(calls)  # before them, those of calls that were owed a reply
-        for call in calls:
-            self._note_missed(call)
-        return [unavailable] * len(calls)
+            return [self.breaker.trip(error)] * len(calls)
+        outcomes = [self._refusal(call, r) if isinstance(r, ResponseError) else r for call, r in answers]
+        return outcomes[-len(calls) :]  # before them are those of earlier calls
 
     def ask_all(self, calls: Sequence[Call]) -> list[Any]:
         """Send calls in one go, and return their replies. BufferUnavailable if any of them failed."""
@@ -137,47 +130,22 @@ class Client:
             raise self.breaker.trip(error) from None
 
     # ------------------------------------------------------------- failures
-    def _refusal(self, call: Call, error: ResponseError) -> BufferUnavailable:
-        """Note that Redis has refused a call, and return the exception to raise."""
+    def _refusal(self, call: Call, error: Exception) -> BufferUnavailable:
+        """Note that Redis, or the pool, has refused a call, and return the exception to raise. After a doubt, what is
+        cached is too old, so this process leaves it alone for a while."""
         unavailable = self.breaker.note_refusal(call.name, error)
         self.note_trouble(str(unavailable))
-        if call.must_arrive:
-            self._note_missed(call)
-            return self.breaker.trip(error)
-        return unavailable
-
-    def _note_missed(self, call: Call) -> None:
-        """Remember a doubt that Redis has not taken."""
-        if call.must_arrive:
-            with self._lock:
-                missed = self._missed.setdefault(call.keys, set())
-                missed.update(call.args if call.args and len(missed) < OWNERS_PER_CALL else [ALL_OWNERS])
+        return self.breaker.trip(error) if call.name == "doubt" else unavailable
 
     def _try_again(self, call: Call) -> None:
-        """Raise BufferUnavailable while Redis is down.
-
-        A server that refuses writes, such as a replica, still answers readers, with old data. So before it is used
-        again, it must accept a write, and all doubts that it has missed.
-        """
+        """Raise BufferUnavailable while Redis is down. It is up if it accepts a write: a server that refuses writes,
+        such as a replica, still answers readers, with old data."""
         self.breaker.check()
         if self._can_hold:  # the address may lead to another server now, but only for new connections
             self._pool.disconnect(inuse_connections=False)
-        with self._lock:
-            missed, self._missed = self._missed, {}
-        doubts = [
-            Call.of("doubt", keys, () if ALL_OWNERS in owners else tuple(owners)) for keys, owners in missed.items()
-        ]
-        probes = [Call("DEL", (str(call.keys[0]) + ":probe",)), *doubts]
-        try:
-            for _, reply in self.exchange(probes)[-len(probes) :]:
-                if isinstance(reply, ResponseError):
-                    raise self.breaker.trip(reply)
-        except BaseException:
-            for doubt in doubts:
-                self._note_missed(doubt)
-            raise
-        if self._missed:  # another thread has added to them
-            raise BufferUnavailable(f"Redis (cache {self.alias!r}) has to be told more before it is asked.")
+        *_, (_, reply) = self.exchange([Call("DEL", (f"{call.keys[0]!s}:probe",))])
+        if isinstance(reply, ResponseError):
+            raise self.breaker.trip(reply)
         self.breaker.reset()
         self.note_trouble(self.breaker.reason)
 
@@ -209,11 +177,8 @@ class Client:
         if self._pool is None:
             return self._exchange_with_nodes(calls)
         connection = self._take()
-        # Whoever does not wait cannot send the source of a script that the server has yet to learn.
-        has_to_wait = not wait and not connection.ran.issuperset([call.script for call in calls])
         try:
-            answers = connection.exchange(calls, wait or has_to_wait or not connection.is_held)
-            connection.ran.update([call.script for call in calls] if has_to_wait else ())
+            answers = connection.exchange(calls, wait or not connection.is_held)
         except BaseException:
             connection.release(close=True)
             raise
@@ -228,7 +193,7 @@ class Client:
         as a handler of a signal, gets another one."""
         held: Connection | None = vars(self._thread).pop("held", None)
         if held is not None:
-            if held.outages == self.breaker.outages and held.is_usable():
+            if held.outages == self.breaker.outages and held.is_usable(FRESH_SECONDS):
                 return held
             held.release(close=True)
         connection = Connection(self._pool, self.breaker.outages)
@@ -241,7 +206,7 @@ class Client:
         """Read what this thread is owed, and give its connection back."""
         held: Connection | None = vars(self._thread).pop("held", None)
         if held is not None:
-            held.end()
+            held.release(close=not held.is_usable())
 
     def _exchange_with_nodes(self, calls: Sequence[Call]) -> list[Answer]:
         """Send calls to the nodes of a cluster, and wait for the replies. Redis-py follows keys that move."""

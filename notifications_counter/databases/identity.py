@@ -1,19 +1,17 @@
 """The ids of databases, to which keys in Redis belong.
 
 Each database, and each tenant's schema, has its own id, which is part of every key. So a test database, another tenant
-or another site on the same Redis can neither read nor change its counts. The id depends on a random ``uid`` in a row,
-and on the database's location, because a copy has the same ``uid``. Each process reads it once, and again after
-``migrate`` and ``flush``. Whoever empties, swaps or restores a database restarts the processes that use it.
+or another site on the same Redis can neither read nor change its counts. The id is a digest of a random ``uid`` in a
+row and, because a copy has the same, of its name. Each process asks for it once, and again after ``migrate`` and
+``flush``. Whoever empties, swaps or restores a database restarts the processes that use it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from hashlib import sha256
-from pathlib import Path
 from socket import gethostname
 from uuid import uuid4
 
@@ -34,32 +32,16 @@ from .transactions import in_transaction
 class Database:
     """A database, or a schema.
 
-    ``id``          changes with the ``uid`` and the location
-    ``lasting_id``  does not depend on the server, which may be replaced: event log and time-sliced counters are stored
-                    only in Redis, and must survive that
-    ``uid``         the random part of the id
-    ``ending``      how the ``uid`` of a tenant's schema must end, by its name; '' for others. A clone starts with the
-                    ``uid`` of its original, and so did an earlier clone of the same name
-    ``begun``       the names of those for which a generation has begun, so that their Redis is not new
-    ``buffers``     of each counter that has been used
-    ``in_force``    the fingerprint of each counter, by name, that this process has found in force, or put in force
+    ``begun``     the names of those for which a generation has begun, so that their Redis is not new
+    ``buffers``   of each counter that has been used
+    ``in_force``  the fingerprint of each counter, by name, that this process has found in force, or put in force
     """
 
-    __slots__ = ("id", "lasting_id", "uid", "ending", "begun", "buffers", "in_force")
+    __slots__ = ("id", "begun", "buffers", "in_force")
 
-    def __init__(
-        self,
-        uid: str,
-        where: Sequence[object],
-        system: Sequence[object] = (),
-        ending: str = "",
-    ):
-        # ``where``: on the server. ``system`` names the server.
-        self.uid = uid
-        self.ending = ending
-        self.id = digest(uid, *where, *system)
-        self.lasting_id = digest(uid, *where)
-        self.begun: set[str] = set()
+    def __init__(self, id: str, begun: set[str]):
+        self.id = id
+        self.begun = begun
         self.buffers: dict[object, Buffer] = {}
         self.in_force: dict[str, str] = {}
 
@@ -88,29 +70,36 @@ def identify(connection: BaseDatabaseWrapper) -> Database:
 def look_up(connection: BaseDatabaseWrapper) -> Database:
     """Ask the database for its id. If it has none, make one, except in a transaction, which may be rolled back.
     BufferUnavailable if there is no id."""
-    inside = in_transaction(connection)
+    ids, inside = _rows(connection), in_transaction(connection)
+    table = connection.ops.quote_name(ids.model._meta.db_table)
+    # Its own account of its name, because settings may differ between processes
+    name = {
+        "postgresql": "current_database(), "
+        f"(SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = {table}.tableoid)",
+        "mysql": "DATABASE()",
+        "sqlite": "(SELECT file FROM pragma_database_list WHERE name = 'main')",
+    }.get(connection.vendor, "NULL")
     try:
         with as_manual_transaction(connection), transaction.atomic(connection.alias) if inside else nullcontext():
-            if (found := _read(connection)) is None and not inside:
-                _rows(connection).get_or_create(pk=1, defaults={"uid": _new_uid()})
-                found = _read(connection)
-            if found and not found.uid.endswith(found.ending):  # it is new, a clone, or renamed
-                if not inside:
-                    _rows(connection).filter(uid=found.uid).update(uid=_new_uid(found.ending))
-                found = None if inside else _read(connection)
-            if found:
-                begun = _rows(connection, "CounterState").exclude(mark="")
-                found.begun = set(begun.values_list("counter", flat=True))
+            if not inside:
+                ids.get_or_create(pk=1, defaults={"uid": uuid4().hex})
+            with connection.cursor() as cursor:
+                cursor.execute(f"SELECT uid, {name} FROM {table}")
+                row = cursor.fetchone()
+            begun = set(_rows(connection, "CounterState").exclude(mark="").values_list("counter", flat=True))
     except DatabaseError as error:
         raise BufferUnavailable(
             f"The id of database {connection.alias!r} cannot be read: {error}. If its table is missing, run `manage.py "
             "migrate`. Reads count rows meanwhile."
         ) from error
-    if found is None:
+    if row is None:
         raise BufferUnavailable(f"Database {connection.alias!r} has no id yet. Reads count rows meanwhile.")
+    if row[1] == "":  # SQLite in memory: each process has its own
+        row = (*row, connection.settings_dict["NAME"], gethostname(), os.getpid())
+    id = digest(*row)
     known = databases.get(_key(connection))
-    if known is None or known.id != found.id:
-        known = databases[_key(connection)] = found
+    if known is None or known.id != id:
+        known = databases[_key(connection)] = Database(id, begun)
     return known
 
 
@@ -128,12 +117,12 @@ def renew_restored(using: str, raw: bool, **_: object) -> None:
 
 
 def _renew(using: str) -> None:
-    _rows(connections[using]).update(uid=_new_uid())
+    _rows(connections[using]).update(uid=uuid4().hex)
     look_up_after_migrate(using)
 
 
 @receiver(setting_changed)
-def forget_buffers(setting: str = SETTING, **_: object) -> None:
+def drop_buffers(setting: str = SETTING, **_: object) -> None:
     """Drop the buffers of every counter after a change of settings."""
     if setting in ("CACHES", SETTING):
         for database in databases.values():
@@ -147,41 +136,6 @@ def _key(connection: BaseDatabaseWrapper) -> Address:
 def _rows(connection: BaseDatabaseWrapper, model: str = "DatabaseId") -> QuerySet[Model]:
     """Return the rows of a model, given by name: time-sliced counters may be imported before models."""
     return QuerySet(apps.get_model("notifications_counter", model), using=connection.alias)
-
-
-def _read(connection: BaseDatabaseWrapper) -> Database | None:
-    """Return the database by its ``uid`` and its own account of its location: settings may differ between processes."""
-    table = connection.ops.quote_name(_rows(connection).model._meta.db_table)
-    about = {
-        "postgresql": ", current_database(), "
-        f"(SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = {table}.tableoid), "
-        "has_function_privilege(to_regprocedure('pg_control_system()')::oid, 'EXECUTE')",
-        "mysql": ", DATABASE()",
-        "sqlite": ", (SELECT file FROM pragma_database_list WHERE name = 'main')",  # NAME may be a URI
-    }.get(connection.vendor, "")
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT uid{about} FROM {table}")
-        if (found := cursor.fetchone()) is None:
-            return None
-        uid, *address = found
-        if connection.vendor == "postgresql" and address.pop():
-            cursor.execute("SELECT system_identifier FROM pg_control_system()")
-            address += cursor.fetchone()
-    if connection.vendor == "postgresql":
-        ending = "" if schema_of(connection) is None else digest(address[1])[:8]
-        return Database(uid, address[:2], address[2:], ending=ending)
-    if connection.vendor == "mysql":
-        return Database(uid, address)
-    name = connection.settings_dict["NAME"]
-    if hasattr(connection, "is_in_memory_db"):  # SQLite
-        is_in_memory = connection.is_in_memory_db()  # then each process has its own
-        return Database(uid, [name, gethostname(), os.getpid()] if is_in_memory else [Path(address[0]).resolve()])
-    return Database(uid, [name])
-
-
-def _new_uid(ending: str = "") -> str:
-    """Make a random ``uid`` with this ending."""
-    return uuid4().hex[: 32 - len(ending)] + ending
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no forks

@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,7 +19,7 @@ from notifications_counter.counters import unread
 from notifications_counter.databases import identity
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import DatabaseId, Notification, RecountRequest
-from tests.support import assert_exact, assert_heals, assert_reads, buffer, execute, notify, rows, undone
+from tests.support import assert_exact, assert_heals, assert_reads, buffer, notify, rows
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -114,35 +113,16 @@ def copied(kept: Any, tmp_path: Path) -> Iterator[str]:
 
 def test_a_copy_has_keys_of_its_own(kept: Any, copied: str) -> None:
     uid, mine = DatabaseId.objects.get().uid, buffer().keys.base
-    logs = identity.current().lasting_id
     connection.close()
     with mock.patch.dict(connection.settings_dict, NAME=copied), closing(connection):
         assert DatabaseId.objects.get().uid == uid
         assert buffer().keys.base != mine
-        assert identity.current().lasting_id != logs
         Notification.objects.create(user=kept, title="only here")
         assert unread.count(kept) == 4
         assert_heals(kept)
     assert buffer().keys.base == mine
     assert_exact(kept)
     assert rows(kept) == 3
-
-
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="Only PostgreSQL tells its server's identifier.")
-def test_a_server_that_was_replaced_has_other_keys() -> None:
-    """As by pg_upgrade. Logs go on: what they hold is nowhere else, while counts are made again. Not every role may
-    know the server."""
-    ask = partial(identity.look_up, connection)
-    old = ask()
-    with undone():
-        execute("CREATE FUNCTION pg_control_system(OUT system_identifier bigint) LANGUAGE sql AS 'SELECT 7::bigint'")
-        execute("SET LOCAL search_path = public, pg_catalog")
-        new = ask()
-        execute("REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC", "SET LOCAL ROLE pg_read_all_data")
-        unknown = ask()
-    assert ask().id == old.id
-    assert len({old.id, new.id, unknown.id}) == 3
-    assert old.lasting_id == new.lasting_id == unknown.lasting_id
 
 
 NAMES = {
