@@ -143,6 +143,6 @@ class Command(CounterCommand):
         if status.problems:
             raise CommandError("\n".join(sentences(status.problems)))
         if not as_json:
-            age = max(counter.age for counter in status.counters.values())
+            age = max((counter.age for counter in status.counters.values()), default=0)  # no tenant is there yet
             waiting = f"The oldest change has waited for {duration(age)}." if age else "Nothing waits."
             self.say(f"All is well. {waiting}")
