@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from notifications_counter.counters import Counter, unread
 from notifications_counter.databases.identity import current
+from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.models import CounterState, Notification
 from notifications_counter.upkeep import switch
 from notifications_counter.upkeep.findings import Result
@@ -85,6 +86,8 @@ def test_a_deployment(alice, bob, caplog):
             with of_the_old_flusher:
                 old.heal()
                 old.flush()
+                with pytest.raises(ConfigurationError, match="Restart this process"):
+                    old.invalidate()
             unread.heal()
             assert unread.flush() == Result()
             assert not is_ready()
