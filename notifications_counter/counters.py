@@ -22,7 +22,7 @@ from .exceptions import ConfigurationError
 from .reader import Reader
 from .upkeep.findings import Result
 from .upkeep.flush import Flusher
-from .upkeep.generations import UpkeepStatus, state_row, upkeep_status
+from .upkeep.generations import state_row
 from .upkeep.heal import SECONDS, heal, invalidate
 from .upkeep.walk import recount
 
@@ -133,10 +133,6 @@ class Counter(Declaration):
         inside a transaction, and ConfigurationError if a newer release has replaced this one.
         """
         invalidate(self)
-
-    def status(self) -> UpkeepStatus:
-        """Return the state of the counter."""
-        return upkeep_status(self)
 
 
 def _require_free(name: str, objects: Iterable[object]) -> None:

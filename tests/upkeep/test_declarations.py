@@ -24,6 +24,7 @@ from tests.support import (
     assert_reads,
     be_a_new_process,
     entries,
+    is_ready,
     notify,
     sent,
     status_of,
@@ -57,10 +58,6 @@ def _starts(db: Any) -> None:
 
 def in_force() -> set[str]:
     return set(CounterState.objects.filter(counter="unread").values_list("fingerprint", flat=True))
-
-
-def is_ready() -> bool:
-    return unread.status().is_ready
 
 
 # -------------------------------------------------------------------------------------------------------- declarations
@@ -140,7 +137,7 @@ def test_two_flushers_that_start_at_once(alice, is_new, caplog, monkeypatch):
     monkeypatch.setattr(switch, "declare", be_second)
     unread.heal()
     assert [record.event for record in caplog.records].count("declared") == 1
-    assert unread.status().is_ready
+    assert is_ready()
     assert unread.flush().wrong == 0
     assert_exact(alice)
 

@@ -6,7 +6,7 @@ from django.db import transaction
 
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
-from notifications_counter.models import RecountRequest
+from notifications_counter.models import CounterState, RecountRequest
 from notifications_counter.writes.doubts import request_recounts
 from tests.support import (
     announce,
@@ -41,7 +41,7 @@ def test_a_key_that_something_else_wrote(healed, alice, bob, redis_client, key, 
     create(alice)
     keys = buffer().keys
     if key == "flushing":
-        buffer().cut(unread.status().row.mark, "ba7c4")
+        buffer().cut(CounterState.objects.get(counter="unread").mark, "ba7c4")
     if key == "in_flight":
         announce(buffer(), "killed", [str(alice.pk)])
         unheard(create, alice)
@@ -92,5 +92,5 @@ def test_an_intent_that_something_else_wrote(healed, alice, redis_client, entry)
     redis_client.hset(buffer().keys.intents, "foreign", entry)
     unread.heal()
     unread.heal()
-    assert unread.status().redis.intents == 0
+    assert unread.buffer.status().intents == 0
     assert_heals(alice)

@@ -24,6 +24,7 @@ from tests.support import (
     create,
     entries,
     fork,
+    is_ready,
     notify,
     redis_out_of_reach,
     rows,
@@ -47,18 +48,18 @@ def switch(state: str, *arguments: str) -> str:
 
 
 def is_off() -> bool:
-    return unread.status().redis.ready == "off"
+    return unread.buffer.status().ready == "off"
 
 
 def assert_comes_back(*users: Any) -> None:
     """Counting is on, and exact once all processes know."""
     unread.heal()
-    assert not unread.status().is_ready
+    assert not is_ready()
     assert_reads(*users)
     passed = timedelta(seconds=options.DEPLOY_SECONDS + 2 * buffer.OFF_SECONDS)
     CounterState.objects.update(declared_at=F("declared_at") - passed)
     unread.heal()
-    assert unread.status().is_ready
+    assert is_ready()
     unread.buffer.silent_until = 0.0  # time has passed for this process, too
     unread.flush()
     assert_exact(*users)
