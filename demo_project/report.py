@@ -64,7 +64,7 @@ def _median(call: Callable[[], int]) -> float:
 
 
 def batch_under_way() -> bool:
-    return any(counter.status().redis.flushing for counter in all_counters())
+    return any(counter.buffer.status().flushing for counter in all_counters())
 
 
 def verdicts(users) -> list[Verdict]:

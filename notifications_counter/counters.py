@@ -22,7 +22,7 @@ from .exceptions import ConfigurationError
 from .reader import Reader
 from .upkeep.findings import Result
 from .upkeep.flush import Flusher
-from .upkeep.generations import UpkeepStatus, state_row, upkeep_status
+from .upkeep.generations import state_row
 from .upkeep.heal import SECONDS, heal, invalidate
 from .upkeep.walk import recount
 
@@ -130,13 +130,9 @@ class Counter(Declaration):
         """Discard what Redis holds. Call this after you have restored the database from a backup.
 
         The first read of each owner counts rows, and the next heals compare everyone with them. Raises NotInTransaction
-        inside a transaction.
+        inside a transaction, and ConfigurationError if a newer release has replaced this one.
         """
         invalidate(self)
-
-    def status(self) -> UpkeepStatus:
-        """Return the state of the counter."""
-        return upkeep_status(self)
 
 
 def _require_free(name: str, objects: Iterable[object]) -> None:

@@ -29,7 +29,7 @@ from notifications_counter.counters import BUILT_IN, Counter, unread
 from notifications_counter.databases.identity import databases
 from notifications_counter.declaration import declaration
 from notifications_counter.models import Notification
-from notifications_counter.monitoring.status import Status, read_status
+from notifications_counter.monitoring.status import Recovery, Status, read_counter, read_status
 from notifications_counter.places import visible_counters
 from notifications_counter.writes import hook
 from servers import HOST
@@ -92,8 +92,12 @@ def status_of(counter: Counter = unread, **options: Any) -> Status:
 
 def is_walking(counter: Counter = unread) -> bool:
     """Whether some pages of a walk that began with a generation are not done."""
-    row = counter.status().row
-    return row.walk_speed == row.FULL_SPEED
+    return read_counter(counter).recovery == Recovery.RUNNING
+
+
+def is_ready(counter: Counter = unread) -> bool:
+    """Whether reads use what Redis holds."""
+    return read_counter(counter).recovery in (Recovery.NONE, Recovery.RUNNING)
 
 
 def make_counter(*args: Any, **kwargs: Any) -> Counter:
@@ -198,7 +202,7 @@ def begin_now() -> None:
 def assert_exact(*users: Any, counter: Counter = unread, in_doubt: int | None = 0) -> None:
     """Reads give COUNT(*), so do the stored totals once healed and flushed; this many users were in doubt, if known."""
     read_all_owed()  # on a busy machine, what other threads have sent may arrive after what this one sends
-    assert counter.status().redis.intents == 0
+    assert counter.buffer.status().intents == 0
     assert in_doubt is None or len(doubted(counter)) == in_doubt
     assert_reads(*users, counter=counter)
     assert counter.recount(users, dry_run=True).wrong == 0
@@ -213,7 +217,7 @@ def assert_heals(*users: Any, counter: Counter = unread) -> None:
     right = {counter.key(user): rows(user, counter) for user in users}
     assert {key: stored(key, counter) for key in right} == right
     assert_reads(*users, counter=counter)
-    status = counter.status().redis
+    status = counter.buffer.status()
     assert (status.pending, status.flushing) == (0, 0)
 
 

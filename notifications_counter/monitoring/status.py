@@ -23,6 +23,7 @@ from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..models import RecountRequest
 from ..places import LocalCounter, Place, at, here, visible_counters
+from ..upkeep.generations import lost, state_row
 from .display import duration, explain, grouped, moment
 
 MAX_AGE = 300.0
@@ -219,7 +220,7 @@ def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: f
     those that ``local`` names. A change that has waited for ``max_age`` seconds is a problem. Does not raise if Redis
     or a database is unreachable.
 
-    Each counter costs three round trips and two queries. All together cost one more round trip. If
+    Each counter costs three round trips at most and two queries. All together cost one more round trip. If
     there are several databases or schemas, each costs a query.
     """
     counters: dict[str, CounterStatus] = {}
@@ -260,9 +261,9 @@ def read_trouble() -> Trouble | None:
 def read_counter(counter: Counter, name: str = "") -> CounterStatus:
     """Return the state of one counter. BufferUnavailable, or a database error, if Redis or the database is out of
     reach."""
-    upkeep = counter.status()
-    status, row = upkeep.redis, upkeep.row
-    ages = (status.now - intent.began for intent in islice(counter.buffer.intents(), MOST_INTENTS))
+    row, buffer = state_row(counter).first(), counter.buffer
+    status = buffer.status()
+    ages = (status.now - intent.began for intent in islice(buffer.intents(), MOST_INTENTS))
     overdue = sum(age >= options.HEAL_AFTER or age < 0 for age in ages)  # below 0: the clock was set back
     waiting = RecountRequest.objects.using(counter.db).filter(counter=counter.name)
     requests = waiting.order_by("pk")[:MOST_REQUESTS].aggregate(number=Count("pk"), since=Min("created_at"))
@@ -272,7 +273,7 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
         recovery = Recovery.OFF
     elif not (row and row.mark):
         recovery = Recovery.WAITING
-    elif not upkeep.is_ready:
+    elif lost(status, row, buffer.server()):
         recovery = Recovery.DUE
     elif row.walk_speed == row.FULL_SPEED:
         recovery = Recovery.RUNNING

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -24,30 +23,9 @@ OTHER_REDIS = "Redis is new, was restarted or replaced, or lost data"
 NOT_READY = "everyone is in doubt: a statement did not say whose counts it changed, or Redis has lost the key `ready`"
 
 
-@dataclass(frozen=True, slots=True)
-class UpkeepStatus:
-    """The state of a counter: what is in ``redis``, the name of its Redis ``server``, and its ``row`` in the
-    database, None before the first heal."""
-
-    redis: BufferStatus
-    server: str
-    row: CounterState | None
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether reads use what Redis holds."""
-        return self.row is not None and not lost(self.redis, self.row, self.server)
-
-
 def state_row(counter: Declaration) -> QuerySet[CounterState]:
     """Return the row of a counter, if it has been healed once."""
     return CounterState.objects.using(counter.db).filter(counter=counter.name)
-
-
-def upkeep_status(counter: Declaration) -> UpkeepStatus:
-    """Return the state of a counter."""
-    row, buffer = state_row(counter).first(), counter.buffer
-    return UpkeepStatus(buffer.status(), buffer.server(), row)
 
 
 def lost(status: BufferStatus, row: CounterState, server: str) -> str:

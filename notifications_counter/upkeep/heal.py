@@ -11,6 +11,7 @@ from ..buffer.types import OFF
 from ..conf import options
 from ..databases.transactions import forbid_transaction
 from ..declaration import Declaration
+from ..exceptions import ConfigurationError
 from ..models import RecountRequest
 from ..sql.everyone import PAGE
 from .findings import Result
@@ -33,7 +34,7 @@ def heal(counter: Declaration, seconds: float, progress: Callable[[int], None], 
     _ground_overdue(buffer := counter.buffer, stopped)
     row, status = state_row(counter).first(), buffer.status()
     if status.ready == OFF:  # Redis is as it was before somebody switched counting on
-        switch_on(counter)
+        switch_on(counter, is_off=False)
         return Result()
     if row is not None and lost(status, row, buffer.server()):
         begin_generation(counter)
@@ -74,3 +75,8 @@ def invalidate(counter: Declaration) -> None:
     forbid_transaction(counter.db)
     if put_in_force(counter):
         begin_generation(counter, "the database was restored from a backup")
+    elif state_row(counter).filter(off_since=None).exclude(fingerprint=counter.fingerprint).exists():
+        raise ConfigurationError(
+            f"Another release declares the counter {counter.name!r} differently. Restart this process with the code "
+            "and settings of that release."
+        )

@@ -1,8 +1,8 @@
-"""One run of the flusher for one counter: heal, then flush."""
+"""The work of the flusher for one counter: heal, then flush."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from django.db import OperationalError
@@ -18,8 +18,9 @@ def heal_and_flush(
     counter: Declaration,
     progress: Callable[..., None] = lambda step, done, total=None: None,
     stopped: Callable[[], bool] = lambda: False,
-) -> tuple[Result, Result]:
-    """Heal and flush a counter, and note in Redis whether that failed. Returns what healing and flushing did.
+) -> Iterator[tuple[Result, Result]]:
+    """Heal and flush a counter in turns, until nothing is left to heal. Yield what each turn did, and note in Redis
+    whether it failed.
 
     If the database cannot count some owners, flush before the error is raised, so that the others need not wait.
     ``progress`` is called with the step, and the numbers of owners done and, if it is known, of all.
@@ -28,19 +29,22 @@ def heal_and_flush(
     def flush() -> Result:
         return Flusher(counter, lambda done, total: progress("flushed", done, total), stopped).flush()
 
-    try:
+    is_unfinished = True
+    while is_unfinished and not stopped():
         try:
-            healed = heal(counter, SECONDS, lambda done: progress("compared", done), stopped)
-        except OperationalError:
-            with suppress(*OUTAGES):
-                flush()
+            try:
+                healed = heal(counter, SECONDS, lambda done: progress("compared", done), stopped)
+            except OperationalError:
+                with suppress(*OUTAGES):
+                    flush()
+                raise
+            flushed = Result() if stopped() else flush()
+        except Exception as error:
+            _note_run(counter, f"{type(error).__name__}: {' '.join(str(error).split())}")
             raise
-        flushed = Result() if stopped() else flush()
-    except Exception as error:
-        _note_run(counter, f"{type(error).__name__}: {' '.join(str(error).split())}")
-        raise
-    _note_run(counter)
-    return healed, flushed
+        _note_run(counter)
+        yield healed, flushed
+        is_unfinished = healed.unfinished
 
 
 def _note_run(counter: Declaration, failure: str = "") -> None:

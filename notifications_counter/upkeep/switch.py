@@ -45,13 +45,14 @@ def put_in_force(counter: Declaration) -> bool:
     return is_window_over(row)
 
 
-def declare(counter: Declaration, switch_on: bool = False) -> CounterState:
-    """Put this process's declaration in force, and with ``switch_on`` also counting. Returns the row."""
+def declare(counter: Declaration, switch_on: bool = False, is_off: bool = False) -> CounterState:
+    """Put this process's declaration in force, and with ``switch_on`` also counting, but only if counting still
+    ``is_off``, or is not, as the caller has seen: what an operator says stays. Returns the row."""
     with transaction.atomic(using=counter.db):
         rows = CounterState.objects.using(counter.db).select_for_update()
         row, is_new = rows.get_or_create(counter=counter.name)
-        if not switch_on and (row.off_since or row.fingerprint == counter.fingerprint):  # meanwhile, by another process
-            return row
+        if bool(row.off_since) != is_off or (not switch_on and row.fingerprint == counter.fingerprint):
+            return row  # meanwhile, somebody else was faster
         row.declared_at = when_all_tell() if switch_on else timezone.now()
         row.fingerprint, row.off_since, row.mark, row.walk_speed = counter.fingerprint, None, "", ""
         row.save(using=counter.db)
@@ -93,11 +94,11 @@ def tell_redis(counter: Declaration) -> None:
             counter.buffer.switch_off()
 
 
-def switch_on(counter: Declaration) -> float:
+def switch_on(counter: Declaration, is_off: bool = True) -> float:
     """Have writers tell Redis again, as after a change of the declaration. Returns for how many seconds readers go on
     to count rows. BufferUnavailable if Redis can't be told; then counting stays off."""
     forbid_transaction(counter.db)
-    return window(declare(counter, switch_on=True))
+    return window(declare(counter, switch_on=True, is_off=is_off))
 
 
 def when_all_tell() -> datetime:

@@ -135,9 +135,9 @@ class Walker:
         """Go on with the walk that is under way, or begin one if it is time: page after page until ``is_over`` at full
         speed, a single page of a gentle walk. Returns whether there is more to do at full speed. If another flusher is
         faster, it goes on alone."""
+        started = time.monotonic()  # a gentle walk's one page; finding it is what takes long
         while page := self._next():
             row, found = page
-            started = time.monotonic()
             is_gentle = row.walk_speed == row.GENTLE
             (self.compare if is_gentle else self.compare_stored)(found)
             self._remove_orphans(found)

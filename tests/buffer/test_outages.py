@@ -257,4 +257,4 @@ def test_an_address_that_leads_to_a_new_master(use, line, server, other, alice, 
         create(alice)
         assert not RecountRequest.objects.exists()
         assert_reads(alice)
-        assert unread.status().server.startswith(master.info("server")["run_id"])
+        assert unread.buffer.server().startswith(master.info("server")["run_id"])

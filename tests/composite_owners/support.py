@@ -3,6 +3,7 @@
 from typing import Any
 
 from notifications_counter.counters import Counter
+from notifications_counter.upkeep.generations import state_row
 from tests.statements import support as statements
 from tests.support import truth
 
@@ -19,7 +20,7 @@ def assert_stored(*counters: Counter) -> None:
     for counter in counters or COUNTERS:
         statements.assert_stored([], counter)
         assert counter.recount(dry_run=True).wrong == 0, counter.name
-        assert not counter.status().row.skipped
+        assert not state_row(counter).get().skipped
         right = truth(counter)
         assert {owner: counter.count(owner) for owner in right} == right, counter.name
         groups: dict[Any, dict[Any, int]] = {}

@@ -78,7 +78,7 @@ def test_a_signal_ends_the_flush_between_two_chunks(few_healed, make_user, signu
         call_command("flush_counters", *arguments, verbosity=2, stdout=out)
     lines = out.getvalue().splitlines()
     assert lines[-1].startswith("unread: flushed 1 owner, ")
-    assert unread.status().redis.flushing == 5
+    assert unread.buffer.status().flushing == 5
     assert signal.getsignal(signum) is before
     run("flush_counters")
     assert [stored(user) for user in users] == [1] * 5

@@ -40,6 +40,14 @@ def test_a_clone_has_its_own_keys(settings: Any) -> None:
         drop("pink")
 
 
+def test_all_is_well_before_the_first_tenant(capsys: Any) -> None:
+    for name in NAMES:
+        drop(name)
+    call_command("flush_counters")
+    call_command("flush_counters", check=True)
+    assert capsys.readouterr().out == "All is well. Nothing waits.\n"
+
+
 def test_one_transaction_in_two_schemas() -> None:
     call_command("flush_counters", verbosity=0)
     with transaction.atomic():

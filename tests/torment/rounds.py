@@ -14,7 +14,8 @@ from django.test import override_settings
 import servers
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, UserNotificationsCount
-from tests.support import CLUSTER, is_walking
+from notifications_counter.monitoring.status import read_counter
+from tests.support import CLUSTER, is_ready, is_walking
 
 from . import truth
 from .faults import PATIENCE, SETUP, Tormentor, start_redis
@@ -165,10 +166,9 @@ class Round:
             for user in self.users
             if numbers[user] != rows[user]
         ]
-        found = unread.status()
-        status, row = found.redis, found.row
-        if status.pending or status.flushing or row.skipped or not found.is_ready:
-            wrong.append(f"left over: {found}")
+        status = read_counter(unread)
+        if status.waiting or status.skipped or not is_ready():
+            wrong.append(f"left over: {status}")
         return wrong
 
     def story(self, tormentor: Tormentor, wrong: list[str]) -> str:

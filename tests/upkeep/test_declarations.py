@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from notifications_counter.counters import Counter, unread
 from notifications_counter.databases.identity import current
+from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.models import CounterState, Notification
 from notifications_counter.upkeep import switch
 from notifications_counter.upkeep.findings import Result
@@ -23,6 +24,7 @@ from tests.support import (
     assert_reads,
     be_a_new_process,
     entries,
+    is_ready,
     notify,
     sent,
     status_of,
@@ -58,10 +60,6 @@ def in_force() -> set[str]:
     return set(CounterState.objects.filter(counter="unread").values_list("fingerprint", flat=True))
 
 
-def is_ready() -> bool:
-    return unread.status().is_ready
-
-
 # -------------------------------------------------------------------------------------------------------- declarations
 def test_a_deployment(alice, bob, caplog):
     """Until now, a release has counted one of two notifications. Processes of both work for a while."""
@@ -85,6 +83,8 @@ def test_a_deployment(alice, bob, caplog):
             with of_the_old_flusher:
                 old.heal()
                 old.flush()
+                with pytest.raises(ConfigurationError, match="Restart this process"):
+                    old.invalidate()
             unread.heal()
             assert unread.flush() == Result()
             assert not is_ready()
@@ -137,7 +137,7 @@ def test_two_flushers_that_start_at_once(alice, is_new, caplog, monkeypatch):
     monkeypatch.setattr(switch, "declare", be_second)
     unread.heal()
     assert [record.event for record in caplog.records].count("declared") == 1
-    assert unread.status().is_ready
+    assert is_ready()
     assert unread.flush().wrong == 0
     assert_exact(alice)
 

@@ -280,7 +280,7 @@ def test_a_flush_inside_a_transaction_is_refused(healed, alice):
         with pytest.raises(NotInTransaction):
             unread.flush()
         cursor.execute("ROLLBACK")
-    assert unread.status().redis.pending == 1
+    assert unread.buffer.status().pending == 1
     unread.flush()
     assert_exact(alice)
 

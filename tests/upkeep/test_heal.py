@@ -6,7 +6,7 @@ from django.db import transaction
 
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
-from notifications_counter.models import RecountRequest
+from notifications_counter.models import CounterState, RecountRequest
 from notifications_counter.writes.doubts import request_recounts
 from tests.support import (
     assert_heals,
@@ -40,7 +40,7 @@ def test_a_key_that_somebody_deletes(healed, alice, bob, redis_client, key, fiel
     create(alice)
     keys = buffer().keys
     if key == "flushing":
-        buffer().cut(unread.status().row.mark, "ba7c4")
+        buffer().cut(CounterState.objects.get(counter="unread").mark, "ba7c4")
     at = keys.total(generation(buffer()), str(alice.pk)) if key == "total" else getattr(keys, key)
     if field:
         redis_client.hset(at, field, "foreign")
@@ -90,5 +90,5 @@ def test_an_intent_that_something_else_wrote(healed, alice, redis_client, entry)
     redis_client.hset(buffer().keys.intents, "foreign", entry)
     unread.heal()
     unread.heal()
-    assert unread.status().redis.intents == 0
+    assert unread.buffer.status().intents == 0
     assert_heals(alice)

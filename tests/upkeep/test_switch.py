@@ -4,6 +4,7 @@ import io
 import multiprocessing
 from datetime import timedelta
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -11,17 +12,19 @@ from django.db import connection, transaction
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
-from notifications_counter.buffer import buffer
+from notifications_counter.buffer import Buffer, buffer
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.models import CounterState, Notification, RecountRequest
 from notifications_counter.upkeep.findings import Result
 from tests.support import (
+    OtherConnection,
     assert_exact,
     assert_reads,
     create,
     entries,
     fork,
+    is_ready,
     notify,
     redis_out_of_reach,
     rows,
@@ -45,18 +48,18 @@ def switch(state: str, *arguments: str) -> str:
 
 
 def is_off() -> bool:
-    return unread.status().redis.ready == "off"
+    return unread.buffer.status().ready == "off"
 
 
 def assert_comes_back(*users: Any) -> None:
     """Counting is on, and exact once all processes know."""
     unread.heal()
-    assert not unread.status().is_ready
+    assert not is_ready()
     assert_reads(*users)
     passed = timedelta(seconds=options.DEPLOY_SECONDS + 2 * buffer.OFF_SECONDS)
     CounterState.objects.update(declared_at=F("declared_at") - passed)
     unread.heal()
-    assert unread.status().is_ready
+    assert is_ready()
     unread.buffer.silent_until = 0.0  # time has passed for this process, too
     unread.flush()
     assert_exact(*users)
@@ -153,6 +156,33 @@ def test_redis_is_down_when_it_is_switched(healed, alice):
     unread.heal()
     assert is_off()
     switch("on")
+    assert_comes_back(alice)
+
+
+def test_a_flusher_that_is_at_work_does_not_undo_it(healed, alice):
+    """It is switched off between the beginning and the end of a heal."""
+    clean = Buffer.clean
+
+    def slow(self: Buffer) -> int:
+        with OtherConnection() as other:
+            other.run(switch, "off")
+        return clean(self)
+
+    with mock.patch.object(Buffer, "clean", slow):
+        unread.heal()
+    unread.heal()
+    assert is_off()
+    assert CounterState.objects.get(counter="unread").off_since
+    switch("on")
+    assert_comes_back(alice)
+
+
+def test_redis_goes_back_to_when_it_was_off(healed, alice):
+    """Writers have not told it since."""
+    unread.buffer.switch_off()
+    unheard(create, alice)
+    unread.heal()
+    assert not is_off()
     assert_comes_back(alice)
 
 

@@ -130,7 +130,7 @@ class Clock:
     """Time that passes when a test says so."""
 
     def __init__(self) -> None:
-        self.seconds = int(time.time()) + 2 * DAY
+        self.seconds: float = int(time.time()) + 2 * DAY
 
     def monotonic(self) -> float:
         return self.seconds
@@ -141,18 +141,22 @@ class Clock:
 
 @pytest.fixture
 def clock(users: list[Any], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Two days after everyone was compared, comparing a page takes a second."""
-    clock, compare = Clock(), Walker.compare
+    """Two days after everyone was compared, counting and comparing a page takes a second."""
+    clock = Clock()
 
-    def slow(self: Walker, found: Any) -> None:
-        clock.seconds += 1
-        compare(self, found)
+    def slow(work: Callable[..., Any]) -> Callable[..., Any]:
+        def slower(*args: Any) -> Any:
+            clock.seconds += 0.5
+            return work(*args)
+
+        return slower
 
     unread.flush()
     monkeypatch.setattr(walk, "time", clock)
     monkeypatch.setattr(walk, "timezone", clock)
     monkeypatch.setattr("notifications_counter.upkeep.generations.timezone", clock)
-    monkeypatch.setattr(Walker, "compare", slow)
+    for name in ("_page", "compare"):
+        monkeypatch.setattr(Walker, name, slow(getattr(Walker, name)))
     with entries(WALK_SECONDS=DAY):
         yield clock
 

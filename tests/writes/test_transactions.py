@@ -42,9 +42,9 @@ objects = Notification.objects
 def test_whoever_has_changed_begins_before_a_statement_that_may_commit(alice):
     with transaction.atomic():
         create(alice)
-        assert unread.status().redis.intents == 0
+        assert unread.buffer.status().intents == 0
         begin_now()
-        assert unread.status().redis.intents == 1
+        assert unread.buffer.status().intents == 1
         create(alice)
     assert_exact(alice)
 
@@ -206,7 +206,7 @@ def test_a_read_begins_nothing(alice, bob):
     with transaction.atomic():
         create(alice)
         assert unread.count(bob) == 0  # not cached: PostgreSQL is asked for the isolation level
-        assert unread.status().redis.intents == 0
+        assert unread.buffer.status().intents == 0
         transaction.set_rollback(True)
     assert_exact(alice, bob)
 

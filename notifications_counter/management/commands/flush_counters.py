@@ -10,6 +10,7 @@ from ...counters import Counter, all_counters
 from ...monitoring.display import duration
 from ...monitoring.status import MAX_AGE, read_status, sentences
 from ...places import LocalCounter, at, at_each
+from ...upkeep.findings import Result
 from ...upkeep.run import heal_and_flush
 from ..console import (
     CounterCommand,
@@ -65,7 +66,7 @@ class Command(CounterCommand):
         schema: str | None,
         **options: object,
     ) -> None:
-        self.database, self.schema = database, schema
+        self.database, self.schema, self.seen = database, schema, set[str]()
         if (as_json or max_age is not None) and not check:
             raise CommandError(f"{'--json' if as_json else '--max-age'} can be used only with --check.")
         if check:  # it writes nothing, so a signal may end it at once
@@ -75,7 +76,7 @@ class Command(CounterCommand):
             if loop:
                 self.loop(stop, interval)
             else:
-                at_each(self.find_counters(), lambda local: self.run_to_end(local, stop))
+                at_each(self.find_counters(), lambda local: self.run(local, stop))
 
     def find_counters(self) -> list[LocalCounter[Counter]]:
         return find_counters(all_counters(), self.database, self.schema)
@@ -84,7 +85,6 @@ class Command(CounterCommand):
     def loop(self, stop: Stop, interval: float) -> None:
         """Run until asked to stop. After the first run, say what is wrong."""
         failures = Failures("flush_counters", interval)
-        seen: set[str] = set()
         while not stop.asked():
             close_old_connections()
             todo: list[LocalCounter[Counter]] = []
@@ -94,41 +94,35 @@ class Command(CounterCommand):
             for local in todo:
                 close_old_connections()
                 with failures.caught(local):
-                    unfinished |= self.run(local, stop, quiet=True)
-                    if local.name not in seen:
-                        seen.add(local.name)
-                        self.say_problems(local)
+                    unfinished |= self.run(local, stop, in_loop=True)
                 if stop.asked():
                     return
             if failures.end_run() or not unfinished:
                 stop.wait(interval)
 
-    def run_to_end(self, local: LocalCounter[Counter], stop: Stop) -> None:
-        """Run until nothing is left to heal, and say what is wrong."""
-        while self.run(local, stop):
-            pass
-        self.say_problems(local)
-
-    def run(self, local: LocalCounter[Counter], stop: Stop, quiet: bool = False) -> bool:
-        """Heal and flush one counter at one place. ``quiet``: print nothing if there was nothing to do. Returns whether
-        healing has more to do."""
-        if stop.asked():
-            return False
+    def run(self, local: LocalCounter[Counter], stop: Stop, in_loop: bool = False) -> bool:
+        """Heal and flush one counter at one place until nothing is left to heal, and the first time say what is wrong.
+        ``in_loop``: only one turn; say nothing if there was nothing to do. Returns whether healing has more to do."""
         name, counter, place = local
         self.begin()
-        started = time.monotonic()
+        started, healed = time.monotonic(), Result()
         with at(place):
-            healed, flushed = heal_and_flush(
+            for healed, flushed in heal_and_flush(
                 counter, lambda step, *numbers: self.show(f"{name}: owners {step}", *numbers), stop.asked
-            )
-        self.say_wrong(name, healed)
-        if flushed.owners or flushed.skipped:
-            wrong = f", {flushed.wrong:,} of them wrong before" if flushed.wrong else ""
-            skipped = f", skipped {flushed.skipped:,}" if flushed.skipped else ""
-            owners, seconds = number(flushed.owners, "owner"), time.monotonic() - started
-            self.say(f"{name}: flushed {owners}{wrong}{skipped}, {seconds:.2f} s.")
-        elif not quiet and not stop.asked():
-            self.say(f"{name}: nothing to flush.")
+            ):
+                self.say_wrong(name, healed)
+                if flushed.owners or flushed.skipped:
+                    skipped = f", skipped {flushed.skipped:,}" if flushed.skipped else ""
+                    owners, seconds = number(flushed.owners, "owner"), time.monotonic() - started
+                    self.say(f"{name}: flushed {owners}{skipped}, {seconds:.2f} s.")
+                elif not in_loop and not stop.asked():
+                    self.say(f"{name}: nothing to flush.")
+                if in_loop:
+                    break
+                started = time.monotonic()
+        if name not in self.seen:
+            self.seen.add(name)
+            self.say_problems(local)
         return healed.unfinished
 
     # ------------------------------------------------------------------ check
@@ -143,6 +137,6 @@ class Command(CounterCommand):
         if status.problems:
             raise CommandError("\n".join(sentences(status.problems)))
         if not as_json:
-            age = max(counter.age for counter in status.counters.values())
+            age = max((counter.age for counter in status.counters.values()), default=0)  # no tenant is there yet
             waiting = f"The oldest change has waited for {duration(age)}." if age else "Nothing waits."
             self.say(f"All is well. {waiting}")
