@@ -26,7 +26,6 @@ from notifications_counter.buffer.calls import Call
 from notifications_counter.buffer.client import Client, read_all_owed
 from notifications_counter.buffer.types import Delta
 from notifications_counter.counters import BUILT_IN, Counter, unread
-from notifications_counter.databases.identity import databases
 from notifications_counter.declaration import declaration
 from notifications_counter.models import Notification
 from notifications_counter.monitoring.status import Recovery, Status, read_counter, read_status
@@ -60,8 +59,9 @@ def buffer(counter: Counter = unread) -> Buffer:
 
 def be_a_new_process() -> None:
     """Forget which declarations this process has found in force."""
-    for database in databases.values():
-        database.in_force.clear()
+    for counter in declaration.declarations():
+        for each in counter._buffers.values():
+            each.in_force = None
 
 
 def announce(buffer: Buffer, intent: str, owners: Sequence[str]) -> None:

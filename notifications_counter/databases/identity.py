@@ -13,37 +13,25 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from hashlib import sha256
 from socket import gethostname
+from typing import NamedTuple
 from uuid import uuid4
 
 from django.apps import apps
-from django.core.signals import setting_changed
 from django.db import DatabaseError, connections, transaction
 from django.db.models import Model, QuerySet
-from django.dispatch import receiver
 
-from ..buffer import Buffer
-from ..conf import SETTING
 from ..exceptions import BufferUnavailable
 from ..internals import BaseDatabaseWrapper, as_manual_transaction
 from .routing import alias_for, schema_of
 from .transactions import in_transaction
 
 
-class Database:
-    """A database, or a schema.
+class Database(NamedTuple):
+    """The ``id`` of a database, or a schema, and the names of the counters for which a generation had ``begun`` when it
+    was looked up, so that their Redis is not new."""
 
-    ``begun``     the names of those for which a generation has begun, so that their Redis is not new
-    ``buffers``   of each counter that has been used
-    ``in_force``  the fingerprint of each counter, by name, that this process has found in force, or put in force
-    """
-
-    __slots__ = ("id", "begun", "buffers", "in_force")
-
-    def __init__(self, id: str, begun: set[str]):
-        self.id = id
-        self.begun = begun
-        self.buffers: dict[object, Buffer] = {}
-        self.in_force: dict[str, str] = {}
+    id: str
+    begun: frozenset[str]
 
 
 Address = tuple[str, str, str | None]
@@ -86,7 +74,7 @@ def look_up(connection: BaseDatabaseWrapper) -> Database:
             with connection.cursor() as cursor:
                 cursor.execute(f"SELECT uid, {name} FROM {table}")
                 row = cursor.fetchone()
-            begun = set(_rows(connection, "CounterState").exclude(mark="").values_list("counter", flat=True))
+            begun = frozenset(_rows(connection, "CounterState").exclude(mark="").values_list("counter", flat=True))
     except DatabaseError as error:
         raise BufferUnavailable(
             f"The id of database {connection.alias!r} cannot be read: {error}. If its table is missing, run `manage.py "
@@ -119,14 +107,6 @@ def renew_restored(using: str, raw: bool, **_: object) -> None:
 def _renew(using: str) -> None:
     _rows(connections[using]).update(uid=uuid4().hex)
     look_up_after_migrate(using)
-
-
-@receiver(setting_changed)
-def drop_buffers(setting: str = SETTING, **_: object) -> None:
-    """Drop the buffers of every counter after a change of settings."""
-    if setting in ("CACHES", SETTING):
-        for database in databases.values():
-            database.buffers = {}
 
 
 def _key(connection: BaseDatabaseWrapper) -> Address:

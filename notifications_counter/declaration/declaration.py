@@ -14,13 +14,15 @@ from functools import cached_property
 
 from django.apps import apps
 from django.core.exceptions import AppRegistryNotReady
+from django.core.signals import setting_changed
 from django.db import connections
 from django.db.models import Field, GeneratedField, Model, Q
+from django.dispatch import receiver
 
 from ..buffer import Buffer
 from ..buffer.client import client_of
 from ..buffer.keys import Keys
-from ..conf import options
+from ..conf import SETTING, options
 from ..databases.identity import digest, identify
 from ..databases.routing import alias_for
 from ..exceptions import BufferUnavailable, ConfigurationError
@@ -187,12 +189,16 @@ class Declaration(Owners):
         """Return the buffer in the database of a connection."""
         database = identify(connection)
         try:
-            return database.buffers[self]
+            return self._buffers[database.id]
         except KeyError:
             keys = Keys(options.KEY_PREFIX, self.name, database.id)
             is_known = self.name in database.begun
             buffer = Buffer(client_of(options.CACHE_ALIAS), keys, self.fingerprint, is_known)
-            return database.buffers.setdefault(self, buffer)
+            return self._buffers.setdefault(database.id, buffer)
+
+    @cached_property
+    def _buffers(self) -> dict[str, Buffer]:
+        return {}  # by id of the database
 
     def is_silent(self, connection: BaseDatabaseWrapper) -> bool:
         """Return whether this process takes counting for off, so that it tells nobody of writes."""
@@ -200,6 +206,13 @@ class Declaration(Owners):
             return self.buffer_in(connection).is_silent
         except BufferUnavailable:
             return False
+
+
+@receiver(setting_changed)
+def _drop_buffers(*, setting: str, **_: object) -> None:
+    if setting in ("CACHES", SETTING):
+        for counter in declarations():
+            vars(counter).pop("_buffers", None)
 
 
 def _identity(field: Field) -> tuple[str, str, str | None, str]:

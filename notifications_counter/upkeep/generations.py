@@ -7,14 +7,13 @@ from typing import Any
 from uuid import uuid4
 
 from django.conf import settings
-from django.db import connections, transaction
+from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
 from ..buffer import BufferStatus
 from ..buffer.types import OFF
 from ..conf import options
-from ..databases.identity import identify
 from ..declaration import Declaration
 from ..models import CounterState
 from .history import record
@@ -92,7 +91,6 @@ def begin_generation(counter: Declaration, reason: str = "") -> bool:
         if not buffer.begin_generation(mark, server):
             return False
         state_row(counter).update(mark=mark, **walk_from_the_start(CounterState.FULL_SPEED))
-    identify(connections[counter.db]).begun.add(counter.name)
     buffer.is_known = True
     record("recovery", counter, level=logging.INFO if is_first else logging.WARNING, reason=reason)
     return True

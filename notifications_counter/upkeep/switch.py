@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from datetime import datetime, timedelta
 
-from django.db import connections, transaction
+from django.db import transaction
 from django.utils import timezone
 
 from ..buffer.buffer import OFF_SECONDS
-from ..databases.identity import identify
 from ..databases.transactions import forbid_transaction
 from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
@@ -17,28 +16,24 @@ from ..models import CounterState
 from .generations import deploy_seconds, is_window_over, state_row
 from .history import record
 
-REPLACED = "replaced"
-"""What a process finds in force once another declaration has replaced its own."""
-
 
 def put_in_force(counter: Declaration) -> bool:
     """Put this process's declaration of a counter in force, but only when it heals the counter for the first time:
     otherwise, two processes with different code would take turns forever. Returns whether a generation may begin or has
     begun: not if another declaration is in force, nor for ``deploy_seconds`` after it, when readers count rows, nor
     while counting is off."""
-    known = identify(connections[counter.db]).in_force
-    row = state_row(counter).first()
+    buffer, row = counter.buffer, state_row(counter).first()
     if row is not None and row.off_since:
         tell_redis(counter)
         return False
     if row is None or row.fingerprint != counter.fingerprint:
-        if known.get(counter.name) == counter.fingerprint:
+        if buffer.in_force:
             record("replaced", counter, level=logging.ERROR)
-            known[counter.name] = REPLACED
-        if known.get(counter.name) == REPLACED:
+            buffer.in_force = False
+        if buffer.in_force is False:
             return False
         row = declare(counter)
-    known[counter.name] = counter.fingerprint
+    buffer.in_force = True
     if row.declared_at > when_all_tell():  # the clock of who declared it was ahead
         row.declared_at = timezone.now()
         row.save(using=counter.db, update_fields=["declared_at"])

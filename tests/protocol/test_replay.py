@@ -24,7 +24,6 @@ from notifications_counter.buffer import Buffer, buffer
 from notifications_counter.buffer.client import Client, read_all_owed
 from notifications_counter.conf import options
 from notifications_counter.counters import Counter
-from notifications_counter.databases.identity import current
 from notifications_counter.declaration.primary_keys import CompositeKey
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import CounterState, RecountRequest
@@ -68,16 +67,16 @@ class Process(greenlet.greenlet):
     running: "Process | None" = None
     at = ""  # the step that is next
 
-    def __init__(self, work: Callable[[], Any], in_force: dict[str, str]):
+    def __init__(self, work: Callable[[], Any], counter: Counter, in_force: bool | None = None):
         super().__init__(work)
-        self.in_force = in_force  # what it has found
+        self.counter, self.in_force = counter, in_force
         self.go_on()
 
     def go_on(self, killed: bool = False) -> None:
         if not self.dead:
-            current().in_force, Process.running, self.at = self.in_force, self, ""
+            self.counter.buffer.in_force, Process.running, self.at = self.in_force, self, ""
             (self.throw if killed else self.switch)()
-            Process.running = None
+            self.in_force, Process.running = self.counter.buffer.in_force, None
 
     def pause(self, step: str) -> None:
         self.at = step
@@ -109,7 +108,7 @@ class Replay:
         self.allowed: dict[int, set[int]] = {}  # by reader
         self.lagging: set[int] = set()
         old = copy(votes)
-        for name in ("_reader", "condition", "fingerprint", "columns", "_names"):
+        for name in ("_reader", "_buffers", "condition", "fingerprint", "columns", "_names"):
             vars(old).pop(name, None)
         old.q = Q(points__isnull=False)
         self.counters: dict[int, Counter] = {model.NEW: votes, model.OLD: old}
@@ -156,11 +155,10 @@ class Replay:
             return self.write(me, process) if type(process) is model.Writer else self.befall(process.what)
         counter = self.counters[process.declared]
         if type(process) is model.Reader:
-            return Process(lambda: self.read(me, process, counter), {})
+            return Process(lambda: self.read(me, process, counter), counter)
         if type(process) is model.Flusher:
-            return Process(lambda: [counter.flush() for _ in range(process.runs)], {})
-        found = {counter.name: counter.fingerprint}
-        healer = Process(lambda: [counter.heal() for _ in range(process.runs)], found if process.started else {})
+            return Process(lambda: [counter.flush() for _ in range(process.runs)], counter)
+        healer = Process(lambda: [counter.heal() for _ in range(process.runs)], counter, process.started or None)
         while healer.at != process.step:
             healer.go_on()
         return healer

@@ -26,7 +26,6 @@ from django.test import override_settings
 
 import servers
 from notifications_counter.counters import unread
-from notifications_counter.databases.identity import drop_buffers
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.upkeep.switch import put_in_force
 from notifications_counter.writes.rows import columns_of
@@ -231,7 +230,6 @@ def release(condition: Q, sum: str | None) -> None:
                 delattr(unread, name)
         be_a_new_process()
         columns_of.cache_clear()
-        drop_buffers()
 
 
 @contextmanager

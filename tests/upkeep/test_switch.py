@@ -2,6 +2,7 @@
 
 import io
 import multiprocessing
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 from unittest import mock
@@ -13,6 +14,7 @@ from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
 from notifications_counter.buffer import Buffer, buffer
+from notifications_counter.buffer.types import AnnouncedIntent
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.models import CounterState, Notification, RecountRequest
@@ -161,14 +163,14 @@ def test_redis_is_down_when_it_is_switched(healed, alice):
 
 def test_a_flusher_that_is_at_work_does_not_undo_it(healed, alice):
     """It is switched off between the beginning and the end of a heal."""
-    clean = Buffer.clean
+    intents = Buffer.intents
 
-    def slow(self: Buffer) -> int:
+    def slow(self: Buffer) -> Iterator[AnnouncedIntent]:
         with OtherConnection() as other:
             other.run(switch, "off")
-        return clean(self)
+        return intents(self)
 
-    with mock.patch.object(Buffer, "clean", slow):
+    with mock.patch.object(Buffer, "intents", slow):
         unread.heal()
     unread.heal()
     assert is_off()
