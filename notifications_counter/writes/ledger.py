@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -31,13 +30,11 @@ from .transaction import TransactionLog
 
 T = TypeVar("T")
 
-COMMITS_NOTHING = re.compile(
-    r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH|SHOW|SAVEPOINT|RELEASE|ROLLBACK|SET\s+SEARCH_PATH|"
-    r"SET\s+CONSTRAINTS|PRAGMA\s+FOREIGN_KEY_CHECK)\b[^;]*$",  # each TestCase ends with one of these two
-)
-
-CALLS = re.compile(r"\b(?:CALL|EXECUTE)\b")
-"""A procedure of MariaDB or MySQL may roll back, also where a prepared statement calls it."""
+HARMLESS = (
+    "SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "SHOW", "SAVEPOINT", "RELEASE",
+    "SET SEARCH_PATH", "SET CONSTRAINTS", "PRAGMA FOREIGN_KEY_CHECK",  # each TestCase ends with one of the last two
+)  # fmt: skip
+"""How statements begin that neither commit nor roll back, unless they fail. ``SET autocommit = 1`` commits."""
 
 ANSWERS = (DatabaseError, TypeError, ValidationError, ValueError)
 """What a statement raises if the database refuses it, except an OperationalError, or Django does: it is not running
@@ -132,17 +129,16 @@ class Ledger:
         self._logs[schema].add(change)
 
     def __call__(self, execute: Execute, sql: object, params: object, many: bool, context: WrapperContext) -> object:
-        """Execute any statement of a transaction that has changed counts (rule: unknown)."""
-        text = (sql if isinstance(sql, str) else repr(sql)).upper()  # psycopg also takes bytes and composed SQL
-        logs = list(self._logs.values())
-        may_commit = not COMMITS_NOTHING.match(text)  # COMMIT, a procedure, on MySQL any change of the schema
-        may_roll_back = "ROLLBACK" in text or "ABORT" in text or (may_commit and CALLS.search(text))
+        """Execute any statement of a transaction that has changed counts (rule: unknown). What begins with other words
+        may commit, such as a procedure or, on MySQL, a change of the schema, or roll back."""
+        text = sql if isinstance(sql, str) else repr(sql)  # psycopg also takes bytes and composed SQL
+        begins, logs = text.lstrip("( \t\n")[:30].upper(), list(self._logs.values())
         try:
-            for log in logs:
-                if may_roll_back:
+            if ";" in text or not begins.startswith(HARMLESS):
+                for log in logs:
                     log.mark_unknown()
-                if may_commit:
-                    log.announce(self._connection())
+                    if not begins.startswith("ROLLBACK"):  # after an error, PostgreSQL takes nothing else
+                        log.announce(self._connection())
             return execute(sql, params, many, context)
         except BaseException:  # the database may have rolled back the statement, or everything
             for log in logs:
