@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
 from django.core.exceptions import AppRegistryNotReady, ValidationError
@@ -37,8 +37,8 @@ HARMLESS = (
 """How statements begin that neither commit nor roll back, unless they fail. ``SET autocommit = 1`` commits."""
 
 ANSWERS = (DatabaseError, TypeError, ValidationError, ValueError)
-"""What a statement raises if the database refuses it, except an OperationalError, or Django does: it is not running
-any more."""
+"""What a statement raises if the database refuses it, or Django does: it is not running any more. An OperationalError
+is no answer."""
 
 
 class Ledger:
@@ -71,28 +71,30 @@ class Ledger:
         if owners is not None and not any(owners.values()):
             return execute()[0]
         connection = self._connection()
+        context: AbstractContextManager[None] = nullcontext()
         if in_manual_transaction(connection):
-            with as_manual_transaction(connection):
-                return self._write_inside(execute)
-        if connection.in_atomic_block or self.is_of_copy:
+            context = as_manual_transaction(connection)
+        elif not connection.in_atomic_block and not self.is_of_copy:
+            log = TransactionLog(connection)
+            if owners is not None and not log.announce_owners(owners, connection):
+                return self._write_alone(log, owners, execute)
+            log.committed(connection)  # confirms those whom Redis has accepted
+            context = transaction.atomic(using=self.using)
+        with context:
             return self._write_inside(execute)
-        if owners is None:
-            with transaction.atomic(using=self.using, savepoint=False):
-                return self._write_inside(execute)
-        log = TransactionLog(connection)
-        if log.announce_owners(owners, connection):
-            log.settle({}, connection)
-            with transaction.atomic(using=self.using):
-                return self._write_inside(execute)
+
+    def _write_alone(self, log: TransactionLog, owners: OwnerKeys, execute: Callable[[], tuple[T, Deltas]]) -> T:
+        """Execute an announced statement in autocommit mode."""
         try:
             result, change = execute()
-        except ANSWERS as error:
-            # It is over; of an UPDATE of a child model, a part may be committed. Without an answer, as after the end of
-            # the connection, or an interrupt, the server may go on. Then healing puts the owners in doubt.
-            if not isinstance(error, OperationalError):
-                log.settle({counter: dict.fromkeys(owner_keys) for counter, owner_keys in owners.items()}, connection)
+        except OperationalError:  # the server may go on without us; then healing puts the owners in doubt
             raise
-        log.settle(change, connection)
+        except ANSWERS:  # it is over; of an UPDATE of a child model, a part may be committed
+            log.add({counter: dict.fromkeys(owner_keys) for counter, owner_keys in owners.items()})
+            log.committed(self._connection())
+            raise
+        log.add(change)
+        log.committed(self._connection())
         return result
 
     def _write_inside(self, execute: Callable[[], tuple[T, Deltas]]) -> T:
