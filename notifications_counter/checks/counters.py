@@ -82,7 +82,7 @@ def check_columns(counter: Counter) -> Messages:
             )
     field = counter.condition.summed
     kind = getattr(field, "output_field", field)  # of a generated column
-    if field and not (field.concrete and field.model is source and _is_plain(kind, models.IntegerField)):
+    if field and not (field.concrete and field.model is source and _has_same_values(kind, models.IntegerField)):
         yield error(
             "E003",
             f"Counter {counter.name!r} cannot sum {field}, a {type(field).__name__}.",
@@ -94,7 +94,7 @@ def check_columns(counter: Counter) -> Messages:
 def check_keys(counter: Counter) -> Messages:
     """Check that owners can be told apart by their keys."""
     for field in counter.key_fields:
-        if not _is_plain(field, KEY_FIELDS):
+        if not _has_same_values(field, KEY_FIELDS):
             yield error(
                 "E003",
                 f"Counter {counter.name!r} cannot tell the owners of {counter.totals._meta.label} apart by {field}, a "
@@ -106,7 +106,7 @@ def check_keys(counter: Counter) -> Messages:
             )
 
 
-def _is_plain(field: object, kinds: type | UnionType) -> bool:
+def _has_same_values(field: object, kinds: type | UnionType) -> bool:
     """Return whether a field is of these kinds, and has the same values in Python and in the database."""
     if not isinstance(field, models.Field) or hasattr(field, "from_db_value"):
         return False

@@ -111,7 +111,6 @@ ATTRIBUTES = {
         "model": "Its model, which may be a proxy, a parent or a migration's.",
         "objs": "INSERT: the instances.",
         "on_conflict": "INSERT: an OnConflict, or None.",
-        "raw": "INSERT: loaddata, which does not call pre_save().",
         "related_updates": "UPDATE: values of a parent's table, for another statement.",
         "unique_fields": "INSERT: the columns of ON CONFLICT.",
         "update_fields": "INSERT: what ON CONFLICT DO UPDATE sets.",

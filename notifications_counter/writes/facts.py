@@ -19,44 +19,41 @@ from ..declaration import Declaration
 from ..declaration.condition import NOT_NULL, is_lookup_of_django
 from ..internals import AND, BaseDatabaseWrapper, DeferredAttribute, WhereNode
 from ..models.fields import ExactCharField, field_of, is_converted_by_django, target_of
+from .doubts import EVERYONE, OwnerKey
 
 Facts = dict[str, object]
-UNKNOWN = object()
 
-PRE_SAVES = {models.Field.pre_save, models.DateField.pre_save, models.DateTimeField.pre_save, models.TimeField.pre_save}
-"""Methods that write the value of the instance, or the current time."""
+PRE_SAVES = {
+    kind.pre_save for kind in (models.Field, models.DateField, models.DateTimeField, models.FileField, models.TimeField)
+}
+"""Methods that return the value of the instance, if they don't set it to the current time. They leave others alone,
+except that an ImageField may set its dimensions."""
 
 
 class Contribution(NamedTuple):
     """What each row of a statement contributes to a counter, as far as the statement says.
 
-    ``owner``  an owner key; None if the rows have no owner; or UNKNOWN
+    ``owner``  an owner key; None if the rows have no owner; EVERYONE if they may be anyone's
     ``value``  what a row adds to the count, 0 if it does not count; None if only the database can tell
     """
 
-    owner: Any
+    owner: OwnerKey | None
     value: int | None
 
     @property
     def names_owner(self) -> bool:
         """Whether it says whose count the rows are part of, if they count at all."""
-        return self.value == 0 or self.owner is not UNKNOWN
+        return self.value == 0 or self.owner is not EVERYONE
 
 
 def contribution(counter: Declaration, facts: Mapping[str, object], connection: BaseDatabaseWrapper) -> Contribution:
     """Return what rows contribute according to these facts."""
-    names = counter.owner_attnames
-    owner = facts.get(names[0], UNKNOWN)
-    if type(owner) is int and len(names) == 1:
-        owner = str(owner)
-    else:
-        values = [facts.get(name, UNKNOWN) for name in names]
-        if None in values:
-            owner = None
-        elif any(map(_is_uncertain, counter.key_fields, values)):
-            owner = UNKNOWN
-        else:
-            owner = counter.encode(values if counter.has_several_columns else owner)
+    values = [facts.get(name, NOT_NULL) for name in counter.owner_attnames]
+    owner: OwnerKey | None = EVERYONE
+    if None in values:
+        owner = None
+    elif not any(map(_is_uncertain, counter.key_fields, values)):
+        owner = counter.encode(values if counter.has_several_columns else values[0])
     return Contribution(owner, counter.condition.value_of(facts, connection))
 
 
@@ -64,7 +61,7 @@ def _is_uncertain(field: models.Field, value: object) -> bool:
     """Return whether the column may hold another value. A database may cut spaces off a text that is too long."""
     if isinstance(value, str):
         return isinstance(field, models.CharField) and field.max_length is not None and len(value) > field.max_length
-    return value is UNKNOWN or value is NOT_NULL or hasattr(value, "resolve_expression")
+    return value is NOT_NULL or hasattr(value, "resolve_expression")
 
 
 # ------------------------------------------------------------------------ WHERE
@@ -107,48 +104,31 @@ def facts_after(facts: Facts, values: Iterable[tuple[models.Field, object, objec
     """Return the facts after an UPDATE has set these (field, model, value)."""
     after = dict(facts)
     for field, _, value in values:
-        if not is_converted_by_django(field):
-            value = UNKNOWN
-        elif isinstance(value, Now):
-            value = NOT_NULL
-        elif hasattr(value, "resolve_expression") or (isinstance(value, models.Model) and not field.remote_field):
-            value = UNKNOWN
-        elif isinstance(value, models.Model):
+        if isinstance(value, models.Model) and field.remote_field:
             value = value.prepare_database_save(field)
-        after[field.attname] = value
-    return {name: value for name, value in after.items() if value is not UNKNOWN}
+        if isinstance(value, Now):
+            value = NOT_NULL
+        if is_converted_by_django(field) and not isinstance(value, models.Model):
+            after[field.attname] = value
+        else:
+            after.pop(field.attname, None)
+    return after
 
 
 # ----------------------------------------------------------------------- INSERT
-class Inserted:
-    """What the instances of an INSERT of these fields say about a counter. ``raw``: ``pre_save()`` is skipped."""
-
-    def __init__(self, model: type[models.Model], counter: Declaration, written: Iterable[str], raw: bool):
-        fields = {name: field_of(model, name) for name in written}
-        self._in_instance: list[str] = []  # whose values are in the instance's __dict__
-        self._by_clock: Facts = {}
-        names = {field.attname for field in counter.columns}
-        for name in names & fields.keys() if not any(map(sets_others, fields.values())) else ():
-            field, descriptor = fields[name], getattr(model, name, None)
-            plain = isinstance(descriptor, DeferredAttribute) and type(descriptor).__get__ is DeferredAttribute.__get__
-            if not plain or type(field).pre_save not in PRE_SAVES or not is_converted_by_django(field):
-                continue
-            if not raw and (getattr(field, "auto_now", False) or getattr(field, "auto_now_add", False)):
-                self._by_clock[name] = NOT_NULL
-            else:
-                self._in_instance.append(name)
-
-    def facts(self, instance: models.Model) -> Facts:
-        """Return the facts about the row of an instance."""
-        values = instance.__dict__
-        return {name: values[name] for name in self._in_instance if name in values} | self._by_clock
-
-
-inserted = lru_cache(maxsize=100)(Inserted)
-
-
-def sets_others(field: models.Field) -> bool:
-    """Return whether ``pre_save()`` may set attributes of other fields."""
-    if getattr(field, "width_field", None) or getattr(field, "height_field", None):  # an ImageField
-        return True
-    return type(field).pre_save not in {*PRE_SAVES, models.FileField.pre_save}
+@lru_cache(maxsize=100)
+def inserted_names(model: type[models.Model], counter: Declaration, written: tuple[str, ...]) -> list[str]:
+    """Return the names of those of a counter's columns that an INSERT of these fields takes from the ``__dict__`` of
+    each instance. If ``pre_save()`` of any field may set other fields, there are none."""
+    names: list[str] = []
+    read = {field.attname for field in counter.columns}
+    for field in (field_of(model, name) for name in written):
+        has_dimensions = getattr(field, "width_field", None) or getattr(field, "height_field", None)
+        if has_dimensions or type(field).pre_save not in PRE_SAVES:
+            return []
+        is_by_clock = getattr(field, "auto_now", False) or getattr(field, "auto_now_add", False)
+        descriptor = getattr(model, field.attname, None)
+        is_in_dict = getattr(type(descriptor), "__get__", None) is DeferredAttribute.__get__
+        if field.attname in read and is_in_dict and not is_by_clock and is_converted_by_django(field):
+            names.append(field.attname)
+    return names

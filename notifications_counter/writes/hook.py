@@ -10,7 +10,7 @@ what its row is, and a receiver of ``post_delete`` makes Django load every row t
 
 from __future__ import annotations
 
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
 from typing import Any
 
 from django.db.models import Model
@@ -62,45 +62,46 @@ def _is_hooked(method: object) -> bool:
 
 def _hook(kind: type[SQLCompiler], name: str) -> Execute:
     original: Execute | None = vars(kind).get(name)
-    if original is None:  # inherited: others may still patch the parent's method
-
-        def original(compiler: SQLCompiler, *args: object, **kwargs: object) -> object:
-            return getattr(super(kind, compiler), name)(*args, **kwargs)
+    returns_fields = kind is SQLInsertCompiler or name == "execute_returning_sql"  # its argument
 
     @wraps(getattr(kind, name))
     def execute(compiler: SQLCompiler, *args: Any, **kwargs: Any) -> object:
-        query, connection, meta = compiler.query, compiler.connection, compiler.query.get_meta()
-        counters = counters_of_table(meta.db_table)
-        if counters is None:
-            return original(compiler, *args, **kwargs)
-        asked = (*args, *kwargs.values())  # fields to return, or a type of result
-        fields = next((each for each in asked if isinstance(each, list | tuple)), None)
+        # If the method is inherited, others may still patch that of the parent.
+        run = partial(original, compiler) if original else getattr(super(kind, compiler), name)
+        counters, connection = _counters_of(compiler), compiler.connection
+        fields = next(iter((*args, *kwargs.values())), None) if returns_fields else None
         if name == "execute_returning_sql" and not (fields and connection.features.can_return_rows_from_update):
-            return original(compiler, *args, **kwargs)  # it calls execute_sql()
-        if hasattr(query, "values"):  # an UPDATE
-            names = {field.attname for field, *_ in query.values}
-            counters = tuple([counter for counter in counters if names and counter.reads(names)])
-        here = [counter for counter in counters if alias_for(counter.source) == connection.alias]
-        counters = tuple([counter for counter in here if not counter.is_silent(connection)])
+            counters = ()  # it calls execute_sql()
         if not counters:
-            return original(compiler, *args, **kwargs)
-        if lack_columns(counters, meta.model):
+            return run(*args, **kwargs)
+        if lack_columns(counters, compiler.query.get_meta().model):
             everyone = dict.fromkeys(counters, ALL_IN_DOUBT)
-            return Ledger.on(connection).write(None, lambda: (original(compiler, *args, **kwargs), everyone))
-        return _count(counters, kind, compiler, original, fields)
+            return Ledger.on(connection).write(None, lambda: (run(*args, **kwargs), everyone))
+        return _count(counters, kind, compiler, run, fields)
 
     vars(execute)["is_hook"] = True
     return execute
 
 
-def _count(
-    counters: Counters, kind: type[SQLCompiler], compiler: Any, original: Execute, fields: Fields | None
-) -> object:
+def _counters_of(compiler: Any) -> Counters:
+    """Return the counters whose counts a statement may change, except those that this process takes for off."""
+    query, connection = compiler.query, compiler.connection
+    counters = counters_of_table(query.get_meta().db_table)
+    if counters is None:
+        return ()
+    if hasattr(query, "values"):  # an UPDATE
+        names = {field.attname for field, *_ in query.values}
+        counters = tuple([counter for counter in counters if names and counter.reads(names)])
+    here = [counter for counter in counters if alias_for(counter.source) == connection.alias]
+    return tuple([counter for counter in here if not counter.is_silent(connection)])
+
+
+def _count(counters: Counters, kind: type[SQLCompiler], compiler: Any, run: Execute, fields: Fields | None) -> object:
     """Execute a statement on a table with these counters, and count what it changes. ``fields``: those to return."""
     query, connection = compiler.query, compiler.connection
     is_stock = type(query) is QUERIES[kind] and type(compiler) is connection.ops.compiler(kind.__name__)
     of_kind = Insert if kind is SQLInsertCompiler else UpdateOrDelete
-    statement = of_kind(counters, compiler, original, is_stock, fields)
+    statement = of_kind(counters, compiler, run, is_stock, fields)
     return Ledger.on(connection).write(statement.owners, statement.execute)
 
 

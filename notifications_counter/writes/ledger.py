@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
 from django.core.exceptions import AppRegistryNotReady, ValidationError
@@ -31,17 +30,15 @@ from .transaction import TransactionLog
 
 T = TypeVar("T")
 
-COMMITS_NOTHING = re.compile(
-    r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH|SHOW|SAVEPOINT|RELEASE|ROLLBACK|SET\s+SEARCH_PATH|"
-    r"SET\s+CONSTRAINTS|PRAGMA\s+FOREIGN_KEY_CHECK)\b[^;]*$",  # each TestCase ends with one of these two
-)
-
-CALLS = re.compile(r"\b(?:CALL|EXECUTE)\b")
-"""A procedure of MariaDB or MySQL may roll back, also where a prepared statement calls it."""
+HARMLESS = (
+    "SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "SHOW", "SAVEPOINT", "RELEASE",
+    "SET SEARCH_PATH", "SET CONSTRAINTS", "PRAGMA FOREIGN_KEY_CHECK",  # each TestCase ends with one of the last two
+)  # fmt: skip
+"""How statements begin that neither commit nor roll back, unless they fail. ``SET autocommit = 1`` commits."""
 
 ANSWERS = (DatabaseError, TypeError, ValidationError, ValueError)
-"""What a statement raises if the database refuses it, except an OperationalError, or Django does: it is not running
-any more."""
+"""What a statement raises if the database refuses it, or Django does: it is not running any more. An OperationalError
+is no answer."""
 
 
 class Ledger:
@@ -74,28 +71,30 @@ class Ledger:
         if owners is not None and not any(owners.values()):
             return execute()[0]
         connection = self._connection()
+        context: AbstractContextManager[None] = nullcontext()
         if in_manual_transaction(connection):
-            with as_manual_transaction(connection):
-                return self._write_inside(execute)
-        if connection.in_atomic_block or self.is_of_copy:
+            context = as_manual_transaction(connection)
+        elif not connection.in_atomic_block and not self.is_of_copy:
+            log = TransactionLog(connection)
+            if owners is not None and not log.announce_owners(owners, connection):
+                return self._write_alone(log, owners, execute)
+            log.committed(connection)  # confirms those whom Redis has accepted
+            context = transaction.atomic(using=self.using)
+        with context:
             return self._write_inside(execute)
-        if owners is None:
-            with transaction.atomic(using=self.using, savepoint=False):
-                return self._write_inside(execute)
-        log = TransactionLog(connection)
-        if log.announce_owners(owners, connection):
-            log.settle({}, connection)
-            with transaction.atomic(using=self.using):
-                return self._write_inside(execute)
+
+    def _write_alone(self, log: TransactionLog, owners: OwnerKeys, execute: Callable[[], tuple[T, Deltas]]) -> T:
+        """Execute an announced statement in autocommit mode."""
         try:
             result, change = execute()
-        except ANSWERS as error:
-            # It is over; of an UPDATE of a child model, a part may be committed. Without an answer, as after the end of
-            # the connection, or an interrupt, the server may go on. Then healing puts the owners in doubt.
-            if not isinstance(error, OperationalError):
-                log.settle({counter: dict.fromkeys(owner_keys) for counter, owner_keys in owners.items()}, connection)
+        except OperationalError:  # the server may go on without us; then healing puts the owners in doubt
             raise
-        log.settle(change, connection)
+        except ANSWERS:  # it is over; of an UPDATE of a child model, a part may be committed
+            log.add({counter: dict.fromkeys(owner_keys) for counter, owner_keys in owners.items()})
+            log.committed(self._connection())
+            raise
+        log.add(change)
+        log.committed(self._connection())
         return result
 
     def _write_inside(self, execute: Callable[[], tuple[T, Deltas]]) -> T:
@@ -132,17 +131,16 @@ class Ledger:
         self._logs[schema].add(change)
 
     def __call__(self, execute: Execute, sql: object, params: object, many: bool, context: WrapperContext) -> object:
-        """Execute any statement of a transaction that has changed counts (rule: unknown)."""
-        text = (sql if isinstance(sql, str) else repr(sql)).upper()  # psycopg also takes bytes and composed SQL
-        logs = list(self._logs.values())
-        may_commit = not COMMITS_NOTHING.match(text)  # COMMIT, a procedure, on MySQL any change of the schema
-        may_roll_back = "ROLLBACK" in text or "ABORT" in text or (may_commit and CALLS.search(text))
+        """Execute any statement of a transaction that has changed counts (rule: unknown). What begins with other words
+        may commit, such as a procedure or, on MySQL, a change of the schema, or roll back."""
+        text = sql if isinstance(sql, str) else repr(sql)  # psycopg also takes bytes and composed SQL
+        begins, logs = text.lstrip("( \t\n")[:30].upper(), list(self._logs.values())
         try:
-            for log in logs:
-                if may_roll_back:
+            if ";" in text or not begins.startswith(HARMLESS):
+                for log in logs:
                     log.mark_unknown()
-                if may_commit:
-                    log.announce(self._connection())
+                    if not begins.startswith("ROLLBACK"):  # after an error, PostgreSQL takes nothing else
+                        log.announce(self._connection())
             return execute(sql, params, many, context)
         except BaseException:  # the database may have rolled back the statement, or everything
             for log in logs:

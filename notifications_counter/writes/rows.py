@@ -20,11 +20,12 @@ from ..declaration import Declaration
 from ..declaration.condition import expressions_of, is_lookup_of_django
 from ..declaration.primary_keys import Key
 from ..internals import AND, BaseDatabaseWrapper, Col, ExtraWhere, Param, Query, SQLCompiler
+from .doubts import OwnerKey
 
 Row = tuple[Param, ...]
 """For each counter, the columns of the owner, and the value that the row adds to the count."""
 
-Sums = dict[str | None, tuple[int, int]]
+Sums = dict[OwnerKey | None, tuple[int, int]]
 """What rows add to a count, and their number, by owner key."""
 
 ROWS_AT_ONCE = 1000
@@ -32,7 +33,7 @@ ROWS_AT_ONCE = 1000
 
 
 # --------------------------------------------------------------------- queries
-def is_plain(query: Query) -> bool:
+def is_of_one_table(query: Query) -> bool:
     """Return whether a query reads only the columns of its own table."""
     return sum(map(bool, query.alias_refcount.values())) <= 1 and not (
         query.distinct or query.combinator or query.group_by or query.annotations or query.extra
@@ -42,7 +43,7 @@ def is_plain(query: Query) -> bool:
 def lists_keys(query: Query) -> bool:
     """Return whether the WHERE clause lists primary keys, as those of ``save()`` and ``delete()`` do."""
     where: Any = query.where
-    if not is_plain(query) or where.connector != AND or where.negated:
+    if not is_of_one_table(query) or where.connector != AND or where.negated:
         return False
     lookups = [node for node in where.children if isinstance(node, Exact | In) and is_lookup_of_django(node)]
     return any(node.lhs.target.primary_key and not hasattr(node.rhs, "resolve_expression") for node in lookups)
@@ -52,7 +53,7 @@ def is_repeatable(query: Query) -> bool:
     """Return whether a query selects the same rows a moment later, if none of them has changed. Joins, subqueries,
     random functions, slices with an ambiguous order, and code that is not Django's may select others."""
     return (
-        is_plain(query)
+        is_of_one_table(query)
         and not query.is_sliced
         and all(
             type(node).__module__.startswith("django.")

@@ -18,13 +18,13 @@ from django.db.models import Field
 from ..buffer.types import Delta
 from ..declaration import Declaration
 from ..internals import ROW_COUNT, Execute, OnConflict, SQLCompiler, SQLDeleteCompiler, WrapperContext
-from .doubts import ALL_IN_DOUBT, Deltas, OwnerKey, OwnerKeys
-from .facts import UNKNOWN, Contribution, contribution, facts_after, facts_of_where, inserted
+from .doubts import ALL_IN_DOUBT, EVERYONE, Deltas, OwnerKey, OwnerKeys
+from .facts import Contribution, contribution, facts_after, facts_of_where, inserted_names
 from .rows import (
     Row,
     Sums,
     columns_of,
-    is_plain,
+    is_of_one_table,
     is_repeatable,
     lists_keys,
     lock_keys,
@@ -38,7 +38,7 @@ Counters = tuple[Declaration, ...]
 Fields = Sequence[Field]
 
 ATTNAME = attrgetter("attname")
-SAYS_NOTHING = Contribution(UNKNOWN, None)
+SAYS_NOTHING = Contribution(EVERYONE, None)
 
 
 def doubts_of(owner_keys: Iterable[OwnerKey | None]) -> dict[OwnerKey, Delta]:
@@ -47,15 +47,13 @@ def doubts_of(owner_keys: Iterable[OwnerKey | None]) -> dict[OwnerKey, Delta]:
 
 
 class Statement:
-    """A statement on a table with these ``counters``, which ``execute_by`` executes, and which returns these
-    ``fields``. ``is_stock``: query and compiler have Django's own classes. Others may do anything."""
+    """A statement on a table with these ``counters``, which ``run`` executes, and which returns these ``fields``.
+    ``is_stock``: query and compiler have Django's own classes. Others may do anything."""
 
-    def __init__(
-        self, counters: Counters, compiler: SQLCompiler, execute_by: Execute, is_stock: bool, fields: Fields | None
-    ):
+    def __init__(self, counters: Counters, compiler: SQLCompiler, run: Execute, is_stock: bool, fields: Fields | None):
         self.counters = counters
         self.compiler = compiler
-        self.execute_by = execute_by
+        self.run = run
         self.is_stock = is_stock
         self.fields = fields
         self.query: Any = compiler.query
@@ -79,12 +77,15 @@ class Insert(Statement):
         added: Deltas = {}
         names = tuple(map(ATTNAME, query.fields))
         for counter in self.counters:
-            said, sums = inserted(query.model, counter, names, query.raw), added.setdefault(counter, {})
+            sums = added.setdefault(counter, {})
+            said = inserted_names(query.model, counter, names)
             for instance in query.objs:
-                owner, value = contribution(counter, said.facts(instance), self.connection)
+                values = vars(instance)
+                facts = {name: values[name] for name in said if name in values}
+                owner, value = contribution(counter, facts, self.connection)
                 if owner is None or value == 0:
                     continue
-                if owner is UNKNOWN:
+                if owner is EVERYONE:
                     return None
                 before = sums.get(owner, 0)
                 sums[owner] = None if value is None or before is None else before + value
@@ -104,7 +105,7 @@ class Insert(Statement):
     def _execute(self) -> tuple[Any, int]:
         """Execute it, and return its result, and the number of rows."""
         if self.fields and self.connection.features.can_return_columns_from_insert:
-            result = self.execute_by(self.compiler, self.fields)
+            result = self.run(self.fields)
             return result, sum(row is not None for row in result or ())  # None: Django fetched a row that was skipped
         number = 0
 
@@ -115,12 +116,12 @@ class Insert(Statement):
             return result
 
         with self.connection.execute_wrapper(count):
-            result = self.execute_by(self.compiler, self.fields)
+            result = self.run(self.fields)
         return result, number
 
     def _read_back(self) -> tuple[object, Deltas]:
         """Nothing says whose the rows are. Read them back, unless an upsert has taken them over from others."""
-        query, result = self.query, self.execute_by(self.compiler, self.fields)
+        query, result = self.query, self.run(self.fields)
         updated = {field.attname for field in query.update_fields}
         moves = query.on_conflict is not None and any(counter.moves(updated) for counter in self.counters)
         if moves or not self.is_stock:
@@ -162,13 +163,14 @@ class Effect(NamedTuple):
         return value is not None and value == self.after.value and not (self.moves and value)
 
     @property
-    def owner_keys(self) -> set[str]:
+    def owner_keys(self) -> set[OwnerKey]:
         """The owners whose counts may change, as far as it says."""
-        return {said.owner for said in (self.before, self.after) if said.value != 0} - {UNKNOWN, None}
+        owners = {said.owner for said in (self.before, self.after) if said.value != 0}
+        return {owner for owner in owners if isinstance(owner, str)}
 
     def deltas(self, before: Sums) -> dict[OwnerKey, Delta]:
         """Return the deltas, given the rows before, if it says what becomes of a row."""
-        deltas: dict[str | None, int] = dict.fromkeys(before, 0)
+        deltas: dict[OwnerKey | None, int] = dict.fromkeys(before, 0)
         for owner_key, (total, number) in before.items():
             owner_after = self.after.owner if self.moves else owner_key
             deltas[owner_key] -= total
@@ -191,7 +193,7 @@ class UpdateOrDelete(Statement):
         moves = counter.moves({field.attname for field, *_ in getattr(query, "values", ())})
         if not self.is_stock:
             return Effect(SAYS_NOTHING, SAYS_NOTHING, moves)
-        facts = facts_of_where(query.where) if is_plain(query) and not selects_first(query) else {}
+        facts = facts_of_where(query.where) if is_of_one_table(query) and not selects_first(query) else {}
         before, after = contribution(counter, facts, self.connection), Contribution(None, 0)
         if not self.is_delete:
             after = contribution(counter, facts_after(facts, query.values), self.connection)
@@ -216,9 +218,9 @@ class UpdateOrDelete(Statement):
     def _execute(self) -> tuple[object, int]:
         """Execute it, and return its result, and the number of rows."""
         if self.fields:
-            result = self.execute_by(self.compiler, self.fields)
+            result = self.run(self.fields)
             return result, len(result or ())
-        number = self.execute_by(self.compiler, ROW_COUNT) or 0
+        number = self.run(ROW_COUNT) or 0
         return number, number
 
     def _as_it_says(self) -> tuple[object, Deltas]:

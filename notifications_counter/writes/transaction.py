@@ -116,20 +116,11 @@ class TransactionLog:
         return refused
 
     # ---------------------------------------------------------------- confirm
-    def settle(self, change: Deltas, connection: BaseDatabaseWrapper) -> None:
-        """Confirm the owners of a statement that was announced alone, and has changed this."""
-        self.deltas = change
-        self.committed(connection)
-
     def committed(self, connection: BaseDatabaseWrapper) -> None:
         """Confirm the deltas: the database has committed. A failure does not reach the site, but an exception
-        that is meant for it does, such as a time limit."""
+        that is meant for it does, such as a time limit. Then healing finds the intents."""
         with in_schema(connection, self.schema):
-            try:
-                self._confirm()
-            except BaseException:
-                self._confirm()  # nothing is added twice: an intent that is gone puts its owners in doubt
-                raise
+            self._confirm()
             if counts_changed.receivers:
                 self._signal()
 
