@@ -56,7 +56,7 @@ def contribution(counter: Declaration, facts: Mapping[str, object], connection: 
         elif any(map(_is_uncertain, counter.key_fields, values)):
             owner = UNKNOWN
         else:
-            owner = counter.encode(values if counter.has_several_columns else owner)
+            (owner,) = counter.encode([[value] for value in values])
     return Contribution(owner, counter.condition.value_of(facts, connection))
 
 
