@@ -21,7 +21,6 @@ from .types import (
     Delta,
     Fetched,
     Peek,
-    as_bytes,
     as_integers,
     decode,
     pairs,
@@ -90,14 +89,15 @@ class Buffer:
         try:
             return int(total)
         except (TypeError, ValueError):
-            return as_integers([total])[0]
+            return None
 
     def totals(self, owners: Sequence[object]) -> list[int | None]:
         """Return the cached totals of owners, given by primary keys, as ``total`` does, in one round trip."""
         self._require_counting()
         trusted = self.trusted
         calls = [
-            Call("MGET", (self.keys.ready, *as_bytes(some, trusted.prefix))) for some in chunked(owners, ARGUMENTS - 1)
+            Call("MGET", (self.keys.ready, *[f"{trusted.prefix}{owner}" for owner in some]))
+            for some in chunked(owners, ARGUMENTS - 1)
         ]
         found: list[int | None] = []
         for ready, *values in self.client.ask_all(calls):

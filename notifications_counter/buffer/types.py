@@ -100,27 +100,11 @@ class AnnouncedIntent:
             return cls(id)
 
 
-SMALL = {b"%d" % number: number for number in range(1000)}
-"""Most totals, because ``int`` takes twice as long to read one."""
-
-
-def as_bytes(owners: Sequence[object], prefix: str = "") -> list[bytes]:
-    """Return the owner keys of primary keys, behind a prefix, encoded for Redis. Integers, which a counter has either
-    always or never, are encoded all at once, which is faster."""
-    first = encode(prefix)
-    if owners and type(owners[0]) is int:
-        template = b"\xff%b%%d" % first.replace(b"%", b"%%")  # no other text contains this byte
-        return (template * len(owners) % tuple(owners)).split(b"\xff")[1:]
-    return [first + encode(str(owner)) for owner in owners]
-
-
 def as_integers(totals: Sequence[Any]) -> list[int | None]:
     """Return totals as integers, with None for those that are missing, in flight, foreign or a lease."""
-    with suppress(KeyError):
-        return list(map(SMALL.__getitem__, totals))
     with suppress(TypeError, ValueError):
-        return list(map(int, totals))
-    return [None if total is None else parse_int(total) for total in totals]
+        return list(map(int, totals))  # faster
+    return list(map(parse_int, totals))
 
 
 def decode(value: object) -> str:
@@ -133,9 +117,9 @@ def encode(text: str) -> bytes:
     return text.encode(errors="surrogateescape")
 
 
-def parse_int(number: str | bytes | int) -> int | None:
-    """Return a number in a reply; None if it is not an integer of 64 bits, such as the score of an unknown delta."""
-    with suppress(ValueError):
+def parse_int(number: Any) -> int | None:
+    """Return a number in a reply; None if it is missing, or no integer of 64 bits, as the score of an unknown delta."""
+    with suppress(TypeError, ValueError):
         found = int(number)
         return found if -LIMIT <= found < LIMIT else None
     return None

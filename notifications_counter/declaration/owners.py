@@ -129,25 +129,21 @@ class Owners:
             )
         return primary_key(field, key)
 
-    def encode(self, key: Key) -> str | None:
-        """Return the owner key of a primary key, or None if there is no owner. For several columns, the primary key is
-        a sequence, and there is no owner if any value is None."""
-        if key is None or type(key) is int:
-            return None if key is None else str(key)
-        try:
-            found = self.key_of_columns(map(plain, key) if self.has_several_columns else (plain(key),))
-        except ValidationError:
-            return None
-        return None if self.has_several_columns and None in found else str(found)
-
-    def encode_all(self, keys: Sequence[Key]) -> Sequence[str | None]:
-        """Return the owner keys of many primary keys. All at once is much faster for integers."""
-        if self.has_several_columns:
-            if all(isinstance(f, IntegerField) for f in self.key_fields) and set(map(type, chain(*keys))) == {int}:
-                return [f"[{SEPARATOR.join(map(str, key))}]" for key in keys]
-        elif set(map(type, keys)) == {int}:
-            return list(map(str, keys))
-        return list(map(self.encode, keys))
+    def encode(self, columns: Sequence[Sequence[object]]) -> list[str | None]:
+        """Return the owner keys of what a statement or the database has in the owner's columns, column by column; None
+        where there is no owner. Integers are much faster at once."""
+        if set(map(type, chain(*columns))) == {int} and all(isinstance(f, IntegerField) for f in self.key_fields):
+            if self.has_several_columns:
+                return [f"[{SEPARATOR.join(map(str, values))}]" for values in zip(*columns, strict=True)]
+            return list(map(str, columns[0]))
+        found: list[str | None] = []
+        for values in zip(*columns, strict=True):
+            try:
+                key = self.key_of_columns(map(plain, values))
+            except ValidationError:
+                key = None
+            found.append(None if None in (key if self.has_several_columns and key else (key,)) else str(key))
+        return found
 
     def key_of_columns(self, values: Iterable[object]) -> Key:
         """Return the primary key of these values of the columns, as they are in the database or in an owner key."""

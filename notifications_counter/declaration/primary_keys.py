@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -36,12 +36,7 @@ class CompositeKey(tuple[Key, ...]):
     __slots__ = ()
 
     def __str__(self) -> str:
-        return as_json(self)
-
-
-def as_json(values: Sequence[Key]) -> str:
-    """Return the text of a CompositeKey of these values."""
-    return ENCODER.encode(values)
+        return ENCODER.encode(self)
 
 
 def primary_key(field: Field, value: object) -> Key:

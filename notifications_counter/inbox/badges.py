@@ -16,7 +16,7 @@ from django.core.exceptions import ValidationError
 from django.core.signing import BadSignature, Signer
 
 from ..counters import Counter, counter_named, counters_of_notifications, unread_by_kind
-from ..declaration.primary_keys import as_json
+from ..declaration.primary_keys import CompositeKey
 from ..exceptions import ConfigurationError
 from ..places import Place, here
 from ..reader import Reader
@@ -39,7 +39,7 @@ class Badge(NamedTuple):
         """The badge of all kinds of the user if this is the badge of a kind, else the badge itself."""
         if self.counter is not unread_by_kind:
             return self
-        return Badge(self.counter, as_json(json.loads(self.owner_key)[:1]))
+        return Badge(self.counter, str(CompositeKey(json.loads(self.owner_key)[:1])))
 
     @property
     def kind(self) -> str | None:
@@ -60,7 +60,7 @@ def badge_of(counter: Counter, owner: Any) -> Badge:
 
 def badge_of_kinds(user: Any) -> Badge:
     """Return the badge of all kinds of a user."""
-    return Badge(unread_by_kind, as_json(unread_by_kind.first_of_key(user)))
+    return Badge(unread_by_kind, str(CompositeKey(unread_by_kind.first_of_key(user))))
 
 
 def count_once(request: Any, badge: Badge) -> Any:

@@ -53,7 +53,7 @@ def contribution(counter: Declaration, facts: Mapping[str, object], connection: 
     if None in values:
         owner = None
     elif not any(map(_is_uncertain, counter.key_fields, values)):
-        owner = counter.encode(values if counter.has_several_columns else values[0])
+        (owner,) = counter.encode([[value] for value in values])
     return Contribution(owner, counter.condition.value_of(facts, connection))
 
 

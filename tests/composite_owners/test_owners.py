@@ -23,11 +23,11 @@ def test_an_owner_key_stands_for_one_owner_and_comes_back(alice):
         key = unread_by_app.key((alice, text))
         assert key == (alice.pk, text)
         assert unread_by_app.decode(str(key)) == key
-        assert unread_by_app.encode([alice.pk, text]) == str(key)
+        assert unread_by_app.encode([[alice.pk], [text]]) == [str(key)]
         owner_keys.add(str(key))
     assert len(owner_keys) == len(TEXTS)
-    assert votes.encode_all([(1, 2, 3), (1, None, 1)]) == ["[1,\t2,\t3]", None]
-    assert votes.encode_all([(1, 2, 3)]) == ["[1,\t2,\t3]"]
+    assert votes.encode([(1, 1), (2, None), (3, 1)]) == ["[1,\t2,\t3]", None]
+    assert votes.encode([(1,), (2,), (3,)]) == ["[1,\t2,\t3]"]
 
 
 def test_what_is_no_owner_key_is_rejected():
