@@ -280,12 +280,12 @@ def test_a_change_that_nobody_announced_is_reported(healed, alice, bob, caplog):
     create(alice)
     create(bob)
     assert unread.flush() == Result(2, wrong=2)
-    (told,) = [record for record in caplog.records if getattr(record, "event", "") == "mismatched"]
+    (told,) = [record for record in caplog.records if getattr(record, "event", "") == "wrong"]
     assert f"{alice.pk}: 4 instead of 5" in told.getMessage()
     assert f"{bob.pk}: 8 instead of 4" in told.getMessage()
-    assert read_counter(unread).mismatched == 2
-    assert read_counter(unread).mismatch_age < 60
-    assert [warning.kind for warning in status_of(unread).warnings] == ["mismatched"]
+    assert read_counter(unread).wrong == 2
+    assert read_counter(unread).wrong_age < 60
+    assert [warning.kind for warning in status_of(unread).warnings] == ["wrong"]
     assert_exact(alice, bob)
 
 
@@ -299,7 +299,7 @@ def test_what_is_known_to_be_in_doubt_is_not_reported(healed, alice, bob, make_u
     announce(buffer(), "killed", [str(carol.pk)])
     assert unread.flush() == Result(3)
     assert_heals(alice, bob, carol)
-    assert read_counter(unread).mismatched == 0
+    assert read_counter(unread).wrong == 0
 
 
 @pytest.mark.parametrize("cached", [False, True], ids=["rows", "cached"])
