@@ -6,7 +6,7 @@ import logging
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from typing import Generic, NamedTuple, TypeVar
 
 from django.conf import settings
@@ -89,36 +89,31 @@ def _id_of(place: Place) -> str | None:
 
 
 def places(
-    model: type[Model],
-    database: str | None = None,
-    schema: str | None = None,
-    places_in: Callable[[str, str | None], list[Place]] = _places_in,
-    id_of: Callable[[Place], str | None] = _id_of,
-) -> list[Place]:
-    """Return the places where rows of a model are counted.
+    models: Iterable[type[Model]], database: str | None = None, schema: str | None = None
+) -> dict[type[Model], list[Place]]:
+    """Return the places where rows of each model are counted. Each database is asked once.
 
     The database that the router names comes first, then every other database that has the app's tables. Two aliases
     of one database are one place, and replicas are left out. ``database`` and ``schema`` restrict the result.
     """
-    first = alias_for(model)
-    found: dict[str, Place] = {}
-    for alias in dict.fromkeys([first, *connections]):
-        if database not in (None, alias) or (alias != first and connections[alias].settings_dict["TEST"]["MIRROR"]):
-            continue
-        for place in places_in(alias, schema):
-            if schema not in (None, place.schema):
+    places_in, id_of = cache(_places_in), cache(_id_of)
+    found: dict[type[Model], list[Place]] = {}
+    for model in models:
+        first = alias_for(model)
+        by_id: dict[str, Place] = {}
+        for alias in dict.fromkeys([first, *connections]):
+            if database not in (None, alias) or (alias != first and connections[alias].settings_dict["TEST"]["MIRROR"]):
                 continue
-            if alias != first and not place.schema and not router.allow_migrate_model(alias, model):
-                continue
-            id_ = id_of(place)
-            if id_ or (alias == first and not place.schema):
-                found.setdefault(id_ or str(place), place)
-    return list(found.values())
-
-
-def _finder() -> Callable[..., list[Place]]:
-    """Return ``places``, but each database is asked once."""
-    return partial(places, places_in=cache(_places_in), id_of=cache(_id_of))
+            for place in places_in(alias, schema):
+                if schema not in (None, place.schema):
+                    continue
+                if alias != first and not place.schema and not router.allow_migrate_model(alias, model):
+                    continue
+                id_ = id_of(place)
+                if id_ or (alias == first and not place.schema):
+                    by_id.setdefault(id_ or str(place), place)
+        found[model] = list(by_id.values())
+    return found
 
 
 class LocalCounter(NamedTuple, Generic[C]):
@@ -133,27 +128,20 @@ def local_counters(
     counters: Iterable[C], database: str | None = None, schema: str | None = None
 ) -> list[LocalCounter[C]]:
     """Return every counter at each of its places."""
-    find = _finder()
-    return [local for c in counters for local in _named(c, find(c.source, database, schema))]
+    counters = list(counters)
+    found = places([counter.source for counter in counters], database, schema)
+    return [local for counter in counters for local in _named(counter, found[counter.source])]
 
 
 def visible_counters(counters: Iterable[C], for_users: bool = False) -> list[LocalCounter[C]]:
     """Return every counter at the places that the caller may see: inside a tenant, only its own; elsewhere, all.
 
-    ``for_users``: restrict the result to the current database if it holds counts. It may be a tenant's, whose users
-    must not see other databases.
+    ``for_users``: without schemas, only the current database. It may be a tenant's, whose users must not see others.
     """
-    found: list[LocalCounter[C]] = []
-    find = _finder()
-    for counter in counters:
-        mine = here(counter.source)
-        seen = [mine]
-        if (mine.schema or len(list(connections)) > 1) and not is_of_tenant(mine):
-            seen = find(counter.source)
-            if for_users and mine in seen and not mine.schema:
-                seen = [mine]
-        found += _named(counter, seen)
-    return found
+    mine = {counter: here(counter.source) for counter in counters}
+    several = len(list(connections)) > 1 and not for_users
+    found = places(c.source for c, place in mine.items() if (place.schema or several) and not is_of_tenant(place))
+    return [local for c, place in mine.items() for local in _named(c, found.get(c.source, [place]))]
 
 
 def _named(counter: C, found: list[Place]) -> list[LocalCounter[C]]:

@@ -10,8 +10,7 @@ from notifications_counter import places as module
 from notifications_counter.counters import unread
 from notifications_counter.databases.routing import working_on
 from notifications_counter.exceptions import BufferUnavailable
-from notifications_counter.models import Notification
-from notifications_counter.places import LocalCounter, Place, at_each, places, visible_counters
+from notifications_counter.places import LocalCounter, Place, at_each, local_counters, visible_counters
 
 pytestmark = pytest.mark.once
 
@@ -28,30 +27,29 @@ def site(monkeypatch: pytest.MonkeyPatch) -> None:
         for alias in dict.fromkeys(place.alias for place in PLACES)
     }
     monkeypatch.setattr(module, "connections", connections)
+    monkeypatch.setattr(module, "_places_in", lambda alias, schema: [place for place in PLACES if place.alias == alias])
+    monkeypatch.setattr(module, "_id_of", lambda place: IDS.get(place))
     monkeypatch.setattr(module.router, "allow_migrate_model", lambda alias, model: alias != "refused")
 
 
-def found(ids: dict[Place, str], first: str = "default", **given: Any) -> list[Place]:
-    def places_in(alias: str, schema: str | None) -> list[Place]:
-        return [place for place in PLACES if place.alias == alias]
+def test_the_places_of_a_site(monkeypatch):
+    def found(first: str = "default", **given: Any) -> list[Place]:
+        with working_on(first):
+            return [local.place for local in local_counters([unread], **given)]
 
-    with working_on(first):
-        return places(Notification, places_in=places_in, id_of=ids.get, **given)
-
-
-def test_the_places_of_a_site():
-    assert found(IDS) == [HERE, Place("blue"), TENANT]
-    assert found(IDS, "mirror")[0] == Place("mirror")
-    assert found(IDS, "refused")[0] == Place("refused")
-    assert found({}) == [HERE]  # where it will be
-    assert found({**IDS, Place("blue"): IDS[HERE]}) == [HERE, TENANT]  # another alias of the same database
-    assert found(IDS, database="blue") == [Place("blue")]
-    assert found(IDS, schema="tenant") == [TENANT]
+    assert found() == [HERE, Place("blue"), TENANT]
+    assert found("mirror")[0] == Place("mirror")
+    assert found("refused")[0] == Place("refused")
+    assert found(database="blue") == [Place("blue")]
+    assert found(schema="tenant") == [TENANT]
+    monkeypatch.setitem(IDS, Place("blue"), IDS[HERE])  # another alias of the same database
+    assert found() == [HERE, TENANT]
+    monkeypatch.setattr(module, "_id_of", lambda place: None)
+    assert found() == [HERE]  # where it will be
 
 
-def test_all_places_are_seen_outside_of_tenants(monkeypatch):
-    monkeypatch.setattr(module, "_finder", lambda: lambda source: [HERE, Place("blue")])
-    assert [local.place for local in visible_counters([unread])] == [HERE, Place("blue")]
+def test_all_places_are_seen_outside_of_tenants():
+    assert [local.place for local in visible_counters([unread])] == [HERE, Place("blue"), TENANT]
     assert [local.place for local in visible_counters([unread], for_users=True)] == [HERE]
     with working_on("blue"):
         assert [local.place for local in visible_counters([unread])] == [Place("blue")]

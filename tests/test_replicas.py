@@ -98,7 +98,7 @@ def test_maintenance(replica, few_healed, alice):
     unheard(objects.bulk_create, [Notification(user=alice, title="new", kind="new")])
     with entries(WALK_SECONDS=0.001):
         call_command("flush_counters", verbosity=0)
-    assert read_counter(unread).mismatched == 1
+    assert read_counter(unread).wrong == 1
     unheard(objects.using("default").filter(title="new").delete)
     call_command("recount_counters", verbosity=0)
     call_command("flush_counters", verbosity=0)

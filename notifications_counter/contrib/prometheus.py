@@ -21,7 +21,7 @@ PREFIX = "notifications_counter_"
 
 METRICS: list[tuple[str, str, Callable[[CounterStatus], float]]] = [
     ("up", "Could the state of the counter be read?", lambda c: not c.error),
-    ("mismatched", "Wrong counts that walks and flushes have found.", lambda c: c.mismatched),
+    ("wrong", "Wrong counts that walks and flushes have found.", lambda c: c.wrong),
     ("skipped", "How often a count could not be stored.", lambda c: c.skipped),
     ("waiting_owners", "Owners that wait for the flusher.", lambda c: c.waiting),
     ("waiting_seconds", "Age of the oldest change or request that waits for the flusher.", lambda c: c.age),
@@ -47,7 +47,7 @@ class CounterCollector(Collector):
 
 def _metrics(status: Status) -> Iterator[Metric]:
     for name, about, value in METRICS:
-        kind = CounterMetricFamily if name in ("mismatched", "skipped") else GaugeMetricFamily
+        kind = CounterMetricFamily if name in ("wrong", "skipped") else GaugeMetricFamily
         metric = kind(PREFIX + name, about, labels=["counter", "database", "schema"])
         for each in status.counters.values():
             if name == "up" or not each.error:

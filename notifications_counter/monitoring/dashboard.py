@@ -65,7 +65,7 @@ def well_since(status: Status) -> float | None:
     """Return when the last trouble ended, in seconds since 1970; None if there is none on record. This costs three
     round trips for each database or schema."""
     ends = [time.time() - status.trouble.age] if status.trouble else []
-    kinds = "walked", "skipped", "mismatched"
+    kinds = "walked", "skipped", "wrong"
     for place in {counter.place for counter in status.counters.values()}:
         with at(place):
             ends += [event["timestamp"] for kind in kinds for event in history.latest(1, kind)]
@@ -84,7 +84,7 @@ def counter_table(counters: Sequence[CounterStatus], by: str, bad: Iterable[str 
         _("Wrong counts"): _(
             "The flusher compares every count with its rows, again and again, and puts what is wrong in doubt."
         ),
-        _("Not stored"): _(
+        _("Skipped"): _(
             "How often a count could not be stored: something else wrote it, or a sum is too large for its column."
         ),
     }
@@ -107,7 +107,7 @@ def counter_table(counters: Sequence[CounterStatus], by: str, bad: Iterable[str 
                 grouped(counter.waiting),
                 duration(counter.age) if counter.age else "",
                 f"{grouped(counter.in_flight)} {overdue}".strip(),
-                grouped(counter.mismatched),
+                grouped(counter.wrong),
                 grouped(counter.skipped),
                 _("unknown") if counter.last_run is None else _("%s ago") % duration(counter.last_run),
             ]

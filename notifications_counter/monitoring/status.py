@@ -94,7 +94,7 @@ class CounterStatus:
     ``recovery``        how far a recovery has come
     ``off_since``       when counting was switched off, in seconds since 1970
     ``walked_to``       the owner up to whom they have been compared, while it is running
-    ``mismatched``      wrong counts that walks, flushes and recounts have found; ``mismatch_age``: age of the last
+    ``wrong``           wrong counts that walks, flushes and recounts have found; ``wrong_age``: age of the last
     ``skipped``         how often a count could not be stored; ``skipped_age``: age of the last time
     ``last_run``        age of the flusher's last run; ``failure``: why it failed, or empty
     """
@@ -111,8 +111,8 @@ class CounterStatus:
     recovery: Recovery = Recovery.NONE
     off_since: float | None = None
     walked_to: str = ""
-    mismatched: int = 0
-    mismatch_age: float | None = None
+    wrong: int = 0
+    wrong_age: float | None = None
     skipped: int = 0
     skipped_age: float | None = None
     last_run: float | None = None
@@ -165,13 +165,13 @@ class CounterStatus:
 
     def warnings(self) -> Iterator[Problem]:
         """Yield what was wrong during the last day, and may happen again."""
-        if self.mismatch_age is not None and self.mismatch_age < DAY:
+        if self.wrong_age is not None and self.wrong_age < DAY:
             text = _(
                 "flush_counters found a wrong count %(age)s ago, and put it in doubt. Something changes rows, or "
                 "stored totals, that the app cannot see. Look for raw SQL, a trigger or a restored backup. The log "
-                "(mismatched) names the owner."
+                "(wrong) names the owner."
             )
-            yield Problem(self.name, "mismatched", text % {"age": duration(self.mismatch_age)})
+            yield Problem(self.name, "wrong", text % {"age": duration(self.wrong_age)})
         if self.skipped_age is not None and self.skipped_age < DAY:
             text = _(
                 "A count could not be stored %(age)s ago. It is tried again once a day, and reads are right. The log "
@@ -254,8 +254,8 @@ def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: f
 
 def read_trouble() -> Trouble | None:
     """Return the last trouble of all processes, if any. BufferUnavailable during an outage."""
-    now, at, since, reason = client_of(options.CACHE_ALIAS).ask(trouble_call())
-    return Trouble(int(now) - int(at), int(at) - int(since), decode(reason)) if at else None
+    now, until, since, reason = client_of(options.CACHE_ALIAS).ask(trouble_call())
+    return Trouble(int(now) - int(until), int(until) - int(since), decode(reason)) if until else None
 
 
 def read_counter(counter: Counter, name: str = "") -> CounterStatus:
@@ -289,8 +289,8 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
         recovery=recovery,
         off_since=off.timestamp() if off else None,
         walked_to=row.walked_to or "" if row and recovery == Recovery.RUNNING else "",
-        mismatched=row.wrong if row else 0,
-        mismatch_age=max(0, now - row.wrong_at.timestamp()) if row and row.wrong_at else None,
+        wrong=row.wrong if row else 0,
+        wrong_age=max(0, now - row.wrong_at.timestamp()) if row and row.wrong_at else None,
         skipped=row.skipped if row else 0,
         skipped_age=max(0, now - row.skipped_at.timestamp()) if row and row.skipped_at else None,
         last_run=max(0, now - ran_at) if ran_at else None,

@@ -17,7 +17,7 @@ def clean_everywhere(
 ) -> CleanResult:
     """Call ``clean_counters()`` at each place, and return the sum of the results."""
     done = CleanResult()
-    for place in places(DatabaseId):
+    for place in places([DatabaseId])[DatabaseId]:
         with at(place):
             here = clean_counters(due, progress=progress, stopped=stopped)
         done = CleanResult(*map(sum, zip(astuple(done), astuple(here), strict=True)))

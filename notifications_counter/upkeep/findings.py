@@ -64,17 +64,17 @@ def unexplained(counter: Declaration, wrong: Sequence[Difference]) -> Sequence[D
 def note_mismatches(counter: Declaration, mismatches: Sequence[Difference]) -> None:
     """Note wrong counts that something has caused behind the ORM's back."""
     examples = [f"{found.owner}: {found.was} instead of {found.rows}" for found in mismatches]
-    _note("wrong", "mismatched", counter, examples, logging.WARNING)
+    _note("wrong", counter, examples, logging.WARNING)
 
 
 def note_skipped(counter: Declaration, reasons: dict[str, str]) -> None:
     """Note owners that cannot be stored or counted, with the reasons. Walks try again."""
     examples = [f"{owner_key!r}: {reason}" for owner_key, reason in reasons.items()]
-    _note("skipped", "skipped", counter, examples, logging.ERROR)
+    _note("skipped", counter, examples, logging.ERROR)
 
 
-def _note(column: str, event: str, counter: Declaration, examples: Sequence[str], level: int) -> None:
+def _note(event: str, counter: Declaration, examples: Sequence[str], level: int) -> None:
     """Note so many owners in the counter's row, the log and the history."""
     if number := len(examples):
-        state_row(counter).update(**{column: F(column) + number, f"{column}_at": timezone.now()})
+        state_row(counter).update(**{event: F(event) + number, f"{event}_at": timezone.now()})
         record(event, counter, level=level, owners=number, examples="; ".join(examples[:EXAMPLES]))

@@ -34,14 +34,14 @@ EVENTS = {
     "recount": Texts(
         "compared %(owners)d owner(s), %(wrong)d wrong.", _("Recount"), _("%(owners)s compared, %(wrong)s wrong")
     ),
-    "mismatched": Texts(
+    "wrong": Texts(
         "%(owners)d owner(s) had a wrong count: %(examples)s. Their rows are counted now. Look for raw SQL, a trigger, "
         "or a restored backup.",
         _("Wrong counts"),
         _("%(owners)s wrong: %(examples)s"),
     ),
     "recovery": Texts(
-        "%(reason)s. A generation begins: the first read of each owner counts rows, and everyone is "
+        "%(reason)s. Recovery begins: the first read of each owner counts rows, and everyone is "
         "compared with the stored totals.",
         _("Recovery began"),
         "%(reason)s",
@@ -70,7 +70,7 @@ EVENTS = {
         _("Flusher replaced"),
         _("by one of another release"),
     ),
-    "skipped": Texts("%(owners)d owner(s) cannot be stored: %(examples)s.", _("Not stored"), "%(examples)s"),
+    "skipped": Texts("%(owners)d owner(s) cannot be stored: %(examples)s.", _("Skipped"), "%(examples)s"),
 }
 
 history = EventLog("history")

@@ -64,7 +64,7 @@ def test_since_when_all_is_well_or_not(admin_client, url, few_healed, redis_clie
     assert health(response).startswith(f"Something has been wrong{since(now - 80000)}")
     assert response.context["counter"] == second.name
     shown = numbers(response, second.name)
-    assert (shown["Not stored"], shown["Waiting"], shown["State"]) == ("1", "1", "has a problem")
+    assert (shown["Skipped"], shown["Waiting"], shown["State"]) == ("1", "1", "has a problem")
     assert admin_client.get(url, {"counter": first.name}).context["counter"] == first.name
 
 

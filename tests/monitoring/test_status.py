@@ -225,7 +225,7 @@ def test_metrics_show_the_state_of_each_counter(few_healed, alice, scrape):
         "overdue_intents": 1,
         "recovering": 0,
         "failing": 0,
-        "mismatched_total": 3,
+        "wrong_total": 3,
         "skipped_total": 1,
     }
     assert {name: seen[name]["unread", "default", ""] for name in expected} == expected

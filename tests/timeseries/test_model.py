@@ -11,7 +11,7 @@ from notifications_counter.timeseries import TimeSeries
 
 from .support import LONG_AGO, MONTH, redis_clock
 
-pytestmark = [pytest.mark.django_db, pytest.mark.once, pytest.mark.usefixtures("server")]
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
 SAMPLES = 10
 numbers = count()

@@ -181,7 +181,7 @@ def test_a_gentle_walk_compares_a_page_in_a_heal_and_rests(users, clock):
         Difference(users[7].pk, 6, 1),
         Difference(users[8].pk, 0, 1),
     ]
-    assert read_counter(unread).mismatched == 3
+    assert read_counter(unread).wrong == 3
     with sent() as commands:
         unread.counts([user for i, user in enumerate(users) if i not in (3, 7, 8)])
     assert commands == ["MGET"]
@@ -232,7 +232,7 @@ def test_a_recount_finds_and_corrects(healed, alice, make_user, redis_client, ev
     assert (tried, everything()) == (result, before)
     done = unread.recount(owners)
     assert (done, done.differences) == (result, tried.differences)
-    assert (sorted(doubted()), read_counter(unread).mismatched) == (sorted(str(user.pk) for user in users), len(users))
+    assert (sorted(doubted()), read_counter(unread).wrong) == (sorted(str(user.pk) for user in users), len(users))
     assert sorted(found.owner for found in done.differences) == sorted(user.pk for user in users)
     assert_reads(alice, *users)
     assert unread.flush() == Result(len(users))
