@@ -4,10 +4,9 @@ traceback may show."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.utils.module_loading import import_string
@@ -25,13 +24,9 @@ HOW_TO_WRITE = (
     "urllib.parse.quote(password, safe='') does."
 )
 
-HIDDEN = "***"
-
-IN_URL = re.compile(r"://(?:[^/?#@:]*:)?(.+)@|[?&]password=([^&#]+)")
-"""Matches the password in a URL. One that is not percent-encoded may contain any character."""
-
-ARGUMENTS = re.compile(r"(with args beginning with:).*", re.DOTALL)
-"""Matches the arguments that a server repeats when it does not know a command, such as HELLO with a password."""
+PRIVATE = re.compile(r"<redis\..*>|(?<=with args beginning with:).*", re.DOTALL)
+"""Matches what may hold a password in an error: the client of a Sentinel, which redis-py 6 and 7 show with all its
+arguments, and the arguments that a server repeats when it does not know a command, such as HELLO."""
 
 
 def problem_of(alias: str) -> tuple[str, str] | None:
@@ -101,27 +96,6 @@ def parse(url: str) -> SettingsDict | None:
     return None if is_cut_short else arguments
 
 
-def reason_of(error: BaseException, alias: str) -> str:
-    """Return the message of an error of redis-py, without the passwords of a cache."""
-    text = str(error)
-    for secret in sorted(set(_secrets(settings.CACHES.get(alias), "")), key=len, reverse=True):
-        text = text.replace(secret, HIDDEN)
-    return ARGUMENTS.sub(rf"\1 {HIDDEN}", text)
-
-
-def _secrets(about: object, name: str) -> Iterator[str]:
-    """Yield each password in the part of CACHES under ``name``, as it is written and as it is sent."""
-    if isinstance(about, Mapping):
-        for key, value in about.items():
-            yield from _secrets(value, str(key))
-    elif isinstance(about, list | tuple):
-        for value in about:
-            yield from _secrets(value, name)
-    elif isinstance(about, bytes):
-        yield from _secrets(about.decode(errors="replace"), name)
-    elif isinstance(about, str) and about:
-        if "password" in name.lower():
-            yield about
-        for url in {about, *re.split("[,;]", about)}:  # LOCATION may be several in one
-            for found in IN_URL.finditer(url):
-                yield from (found[1] or found[2], unquote(found[1] or found[2]))
+def reason_of(error: BaseException) -> str:
+    """Return the message of an error of redis-py, without passwords."""
+    return PRIVATE.sub("***", str(error))

@@ -38,7 +38,7 @@ class Breaker:
 
     def trip(self, error: Exception) -> BufferUnavailable:
         """Note a failure, and return the exception to raise."""
-        now, self.reason = time.monotonic(), reason_of(error, self.alias)
+        now, self.reason = time.monotonic(), reason_of(error)
         self.retry_at = now + options.RETRY_AFTER
         if self.down_since is None:
             self.down_since = now
@@ -58,7 +58,7 @@ class Breaker:
 
     def note_refusal(self, name: str, error: Exception) -> BufferUnavailable:
         """Note that Redis, or the pool, has refused one call, and return the exception to raise. This is no outage."""
-        now, reason = time.monotonic(), reason_of(error, self.alias)
+        now, reason = time.monotonic(), reason_of(error)
         about = name, reason.partition(" ")[0]  # the rest of a message may differ each time
         if now - self._logged.get(about, -math.inf) > LOG_SECONDS:
             self._logged[about] = now

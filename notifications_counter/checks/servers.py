@@ -37,7 +37,7 @@ def infos() -> list[Info]:
             redis.ping()
             return [{}]
     except (RedisError, OSError) as failure:
-        raise BufferUnavailable(reason_of(failure, options.CACHE_ALIAS)) from None
+        raise BufferUnavailable(reason_of(failure)) from None
 
 
 def _has_counters(databases: Iterable[str]) -> bool:

@@ -137,7 +137,7 @@ class Feeds:
             except Exception as error:
                 if not self._is_deaf:
                     unforeseen = None if isinstance(error, FAILURES) else error
-                    reason = reason_of(error, options.CACHE_ALIAS)
+                    reason = reason_of(error)
                     about = {"event": "live_late", "reason": reason}
                     text = "Live counts are late, because Redis cannot be heard: %s"
                     logger.warning(text, reason, exc_info=unforeseen, extra=about)
