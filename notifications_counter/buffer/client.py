@@ -101,7 +101,7 @@ class Client:
         except BufferUnavailable as error:
             unavailable = error
         except EXHAUSTED as error:
-            unavailable = self.breaker.note_refusal("a connection", error)
+            unavailable = self.breaker.refused("a connection", error)
             if any(call.must_arrive for call in calls):
                 self.breaker.trip(error)
         except FAILURES as error:
@@ -110,7 +110,7 @@ class Client:
             outcomes = [self._refusal(call, r) if isinstance(r, ResponseError) else r for call, r in answers]
             return outcomes[-len(calls) :] or [None] * len(calls)  # before them, those of calls that were owed a reply
         for call in calls:
-            self._note_missed(call)
+            self._remember(call)
         return [unavailable] * len(calls)
 
     def ask_all(self, calls: Sequence[Call]) -> list[Any]:
@@ -139,14 +139,14 @@ class Client:
     # ------------------------------------------------------------- failures
     def _refusal(self, call: Call, error: ResponseError) -> BufferUnavailable:
         """Note that Redis has refused a call, and return the exception to raise."""
-        unavailable = self.breaker.note_refusal(call.name, error)
+        unavailable = self.breaker.refused(call.name, error)
         self.note_trouble(str(unavailable))
         if call.must_arrive:
-            self._note_missed(call)
+            self._remember(call)
             return self.breaker.trip(error)
         return unavailable
 
-    def _note_missed(self, call: Call) -> None:
+    def _remember(self, call: Call) -> None:
         """Remember a doubt that Redis has not taken."""
         if call.must_arrive:
             with self._lock:
@@ -174,7 +174,7 @@ class Client:
                     raise self.breaker.trip(reply)
         except BaseException:
             for doubt in doubts:
-                self._note_missed(doubt)
+                self._remember(doubt)
             raise
         if self._missed:  # another thread has added to them
             raise BufferUnavailable(f"Redis (cache {self.alias!r}) has to be told more before it is asked.")

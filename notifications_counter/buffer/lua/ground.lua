@@ -1,6 +1,6 @@
 -- Grounds an intent whose process may be dead, or drops it. Its owners are in doubt, and leave flight. If its
 -- transaction commits all the same, its confirmation doubts them again. An intent that was announced in the future,
--- because the clock was set back, is announced now. One that something else wrote is an intent of everyone.
+-- because the clock was set back, is announced now. One that cannot be read counts as an intent of everyone.
 -- KEYS  pending (zset)  ready (text)  intents (hash)  in_flight (hash)  listeners (text)
 -- ARGV  1 intent  2 '1' to drop it
 -- Reply 1 if it was still there; publishes its owners for open streams
