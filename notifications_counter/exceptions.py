@@ -11,7 +11,8 @@ class BufferUnavailable(CounterError):
 
 
 class ConfigurationError(CounterError):
-    """A setting or a counter is declared in a way that cannot work."""
+    """A setting or a counter is declared in a way that cannot work, or a newer release declares the counter
+    differently."""
 
 
 class NotInTransaction(CounterError):

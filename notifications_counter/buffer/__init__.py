@@ -1,4 +1,4 @@
-"""Everything that is in Redis: its keys, its scripts, and a typed method for each script."""
+"""What Redis holds of a counter, all scripts, and the client that the recipes and live updates use, too."""
 
 from .buffer import Buffer
 from .types import BufferStatus

@@ -56,7 +56,7 @@ class Breaker:
             about = {"event": "redis_found", "cache": self.alias, "seconds": round(seconds, 3)}
             logger.warning("Redis (cache %r) answers again after %.1f s.", self.alias, seconds, extra=about)
 
-    def note_refusal(self, name: str, error: Exception) -> BufferUnavailable:
+    def refused(self, name: str, error: Exception) -> BufferUnavailable:
         """Note that Redis, or the pool, has refused one call, and return the exception to raise. This is no outage."""
         now, reason = time.monotonic(), reason_of(error)
         about = name, reason.partition(" ")[0]  # the rest of a message may differ each time

@@ -1,5 +1,5 @@
-"""The buffer of a counter in Redis: a typed method for each script. Every method raises BufferUnavailable if Redis is
-unavailable."""
+"""The buffer of a counter in Redis: what is read and written there, as methods. Each raises BufferUnavailable if Redis
+is unavailable."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OFF_SECONDS = 5
 """Seconds for which a process that has met that counting is off asks no more."""
 
 ANNOUNCED, COUNTING_IS_OFF = 1, 2
-"""Replies of Redis to who announces something. Another one refuses it."""
+"""What Redis replies to an announcement. Any other reply refuses it."""
 
 IDENTITY = ("run_id", "master_replid")
 """Fields of INFO that name a process and a history of writes. A failover and back changes only the second."""

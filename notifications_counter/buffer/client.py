@@ -133,7 +133,7 @@ class Client:
     def _refusal(self, call: Call, error: Exception) -> BufferUnavailable:
         """Note that Redis, or the pool, has refused a call, and return the exception to raise. After a doubt, what is
         cached is too old, so this process leaves it alone for a while."""
-        unavailable = self.breaker.note_refusal(call.name, error)
+        unavailable = self.breaker.refused(call.name, error)
         self.note_trouble(str(unavailable))
         return self.breaker.trip(error) if call.name == "doubt" else unavailable
 

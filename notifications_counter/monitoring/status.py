@@ -93,7 +93,7 @@ class CounterStatus:
     ``overdue``         how many of them are older than HEAL_AFTER, of at most 100
     ``recovery``        how far a recovery has come
     ``off_since``       when counting was switched off, in seconds since 1970
-    ``walked_to``       the owner up to whom they have been compared, while it is running
+    ``walked_to``       the last owner who has been compared, while it is running
     ``wrong``           wrong counts that walks, flushes and recounts have found; ``wrong_age``: age of the last
     ``skipped``         how often a count could not be stored; ``skipped_age``: age of the last time
     ``last_run``        age of the flusher's last run; ``failure``: why it failed, or empty

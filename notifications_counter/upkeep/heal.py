@@ -1,4 +1,4 @@
-"""Heals a counter: puts its declaration in force, doubts whom RecountRequests and overdue intents name, begins a
+"""Heals a counter: puts its declaration in force, doubts the owners of RecountRequests and overdue intents, begins a
 generation if Redis or the database has lost something, and walks over everyone if that is due."""
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def heal(counter: Declaration, seconds: float, progress: Callable[[int], None], 
 
 
 def _doubt_requested(counter: Declaration) -> None:
-    """Put in doubt whom RecountRequests name, and delete exactly the requests that were read. Their transactions have
-    committed, so a count of rows sees their changes."""
+    """Doubt the owners that RecountRequests name, and delete exactly the requests that were read. Their transactions
+    have committed, so a count of rows sees their changes."""
     rows = RecountRequest.objects.using(counter.db)
     requests = rows.filter(counter=counter.name).order_by("pk")
     while found := list(requests.values_list("pk", "owner", "everyone")[:PAGE]):

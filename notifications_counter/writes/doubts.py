@@ -75,7 +75,7 @@ def request_recounts(using: str, owners: Sequence[Owner]) -> None:
 
 
 def request_or_log(using: str, owners: Sequence[Owner]) -> None:
-    """Write RecountRequests for owners whom Redis did not accept (rule: request). A failure is logged."""
+    """Write RecountRequests for owners that Redis did not accept (rule: request). A failure is logged."""
     try:
         request_recounts(using, owners)
     except Error:

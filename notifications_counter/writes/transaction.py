@@ -53,7 +53,7 @@ class TransactionLog:
         self.deltas: Deltas = {}
         self.intents: list[Intent] = []
         self._unannounced: dict[Declaration, list[OwnerKey]] = {}
-        self._refused: list[Owner] = []  # whom Redis refused to announce, so that they have RecountRequests
+        self._refused: list[Owner] = []  # those that Redis refused, so that they have RecountRequests
         self.announced_at = math.inf
 
     # ----------------------------------------------------------------- record
@@ -76,8 +76,8 @@ class TransactionLog:
 
     # --------------------------------------------------------------- announce
     def announce(self, connection: BaseDatabaseWrapper) -> None:
-        """Announce those whose counts were first changed since the last call, before the database commits. Whom Redis
-        refuses gets a RecountRequest."""
+        """Announce those whose counts were first changed since the last call, before the database commits. Owners
+        that Redis refuses get RecountRequests."""
         owners = {counter: owner_keys for counter, owner_keys in self._unannounced.items() if owner_keys}
         if owners:
             with in_schema(connection, self.schema):
@@ -87,7 +87,7 @@ class TransactionLog:
             self._unannounced = {}
 
     def announce_owners(self, owners: OwnerKeys, connection: BaseDatabaseWrapper) -> list[Owner]:
-        """Announce these owners, before they change. Returns those whom Redis refuses."""
+        """Announce these owners, before they change. Returns those that Redis refuses."""
         intents: list[Intent] = []
         refused: list[Owner] = []
         for counter, owner_keys in owners.items():
