@@ -318,7 +318,7 @@ class Writer(NamedTuple):
                 yield "reply lost", done, db, self._replace(step="done")
 
     def is_in_flight(self, redis: Redis) -> bool:
-        """Who is slow knows that its intent may be grounded, and waits for the confirmation."""
+        """A slow writer knows that its intent may be grounded, and waits for the confirmation."""
         up = {intent.number for intent in redis.intents if not (intent.grounded and rule("slow"))}
         return self.number in up and not self.failed
 
@@ -493,9 +493,9 @@ class Healer(NamedTuple):
                     return
             yield "", redis, db, self.to("check")
         elif self.step == "check" and redis.ready == OFF and rule("window.again"):
-            yield "", redis, db._replace(declared=OFF, mark=NONE), self.to("on")
-        elif self.step == "on":
-            yield "", *switched_on(redis, db), end
+            yield "", redis, db, self.to("on")
+        elif self.step == "on":  # unless somebody has switched counting off meanwhile
+            yield "", *((redis, db) if db.declared == OFF else switched_on(redis, db)), end
         elif self.step == "check" and waits and rule("window.lock"):
             yield "", redis, db, end
         elif self.step == "check":  # under the lock of the row
