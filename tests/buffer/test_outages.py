@@ -248,6 +248,8 @@ def test_an_address_that_leads_to_a_new_master(use, line, server, other, alice, 
         wait_until(lambda: other.info("replication")["master_link_status"] == "up")
         create(alice)
         assert_reads(alice)
+        client.breaker.retry_at = 0.0
+        assert_reads(alice)  # it is tried by a write
         line.server = new
         create(alice)
         assert_reads(alice)
