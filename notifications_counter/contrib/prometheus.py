@@ -21,7 +21,7 @@ PREFIX = "notifications_counter_"
 
 METRICS: list[tuple[str, str, Callable[[CounterStatus], float]]] = [
     ("up", "Could the state of the counter be read?", lambda c: not c.error),
-    ("wrong", "Wrong counts that walks and flushes have found.", lambda c: c.wrong),
+    ("wrong", "Wrong counts that walks have found.", lambda c: c.wrong),
     ("skipped", "How often a count could not be stored.", lambda c: c.skipped),
     ("waiting_owners", "Owners that wait for the flusher.", lambda c: c.waiting),
     ("waiting_seconds", "Age of the oldest change or request that waits for the flusher.", lambda c: c.age),

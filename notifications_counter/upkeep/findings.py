@@ -1,4 +1,4 @@
-"""What flushes and walks find: wrong counts, and owners who cannot be stored."""
+"""What walks and flushes find: wrong counts, and owners that cannot be stored."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Result:
         self.differences += found[: DIFFERENCES - len(self.differences)]
 
 
-def unexplained(counter: Declaration, wrong: Sequence[Difference]) -> Sequence[Difference]:
+def unexplained(counter: Declaration, wrong: Sequence[Difference]) -> list[Difference]:
     """Return the differences that no RecountRequest explains, which the next heal reads."""
     requests = RecountRequest.objects.using(counter.db).filter(counter=counter.name)
     if not wrong or requests.filter(everyone=True).exists():
@@ -61,20 +61,19 @@ def unexplained(counter: Declaration, wrong: Sequence[Difference]) -> Sequence[D
     return [difference for difference in wrong if str(difference.owner) not in requested]
 
 
-def note_mismatches(counter: Declaration, mismatches: Sequence[Difference]) -> None:
-    """Note wrong counts that something has caused behind the ORM's back."""
-    examples = [f"{found.owner}: {found.was} instead of {found.rows}" for found in mismatches]
-    _note("wrong", counter, examples, logging.WARNING)
+def record_wrong(counter: Declaration, wrong: Sequence[Difference]) -> None:
+    """Record wrong counts in the counter's row, the log and the history."""
+    examples = [f"{found.owner}: {found.was} instead of {found.rows}" for found in wrong]
+    _record("wrong", counter, examples, logging.WARNING)
 
 
-def note_skipped(counter: Declaration, reasons: dict[str, str]) -> None:
-    """Note owners that cannot be stored or counted, with the reasons. Walks try again."""
+def record_skipped(counter: Declaration, reasons: dict[str, str]) -> None:
+    """Record owners that cannot be stored or counted, with the reasons, in the same places. Walks try again."""
     examples = [f"{owner_key!r}: {reason}" for owner_key, reason in reasons.items()]
-    _note("skipped", counter, examples, logging.ERROR)
+    _record("skipped", counter, examples, logging.ERROR)
 
 
-def _note(event: str, counter: Declaration, examples: Sequence[str], level: int) -> None:
-    """Note so many owners in the counter's row, the log and the history."""
+def _record(event: str, counter: Declaration, examples: Sequence[str], level: int) -> None:
     if number := len(examples):
         state_row(counter).update(**{event: F(event) + number, f"{event}_at": timezone.now()})
         record(event, counter, level=level, owners=number, examples="; ".join(examples[:EXAMPLES]))

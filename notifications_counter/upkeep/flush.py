@@ -35,7 +35,7 @@ from ..sql import dialect
 from ..sql.everyone import PAGE
 from ..sql.target import Chunk, Target
 from ..timeseries import LARGEST, TimeSeries
-from .findings import Result, note_skipped
+from .findings import Result, record_skipped
 from .generations import state_row
 from .history import log_event
 
@@ -95,7 +95,7 @@ class Flusher:
             if not self._store(counts, row, f"{batch}:{end}:{uuid4().hex[:12]}"):
                 return False
             self.result.owners += len(counts)
-            self._note_skipped()
+            self._record_skipped()
             self._record_activity(fetched)
             done = end
             self.progress(done, size)
@@ -170,9 +170,9 @@ class Flusher:
         field = self.counter.totals._meta.get_field(self.counter.field)
         self.skipped[str(key)] = f"{field} cannot hold its count, {counts.pop(key)}{reason}"
 
-    def _note_skipped(self) -> None:
+    def _record_skipped(self) -> None:
         self.result.skipped += len(self.skipped)
-        note_skipped(self.counter, self.skipped)
+        record_skipped(self.counter, self.skipped)
         self.skipped = {}
 
     def _record_activity(self, fetched: Sequence[Fetched]) -> None:

@@ -27,7 +27,7 @@ from ..declaration.primary_keys import Key
 from ..models import CounterState
 from ..sql.everyone import PAGE, Counted, Pages
 from ..sql.owners import of_owners
-from .findings import Difference, Result, note_mismatches, note_skipped, unexplained
+from .findings import Difference, Result, record_skipped, record_wrong, unexplained
 from .generations import state_row, walk_from_the_start
 from .history import record
 
@@ -62,10 +62,10 @@ class Walker:
             was = _wrong_total(counted, peek)
             if was is not None and peek == before[str(counted.key)] and not peek.is_in_flight:
                 wrong.append(Difference(counted.key, was, counted.rows))
-        mismatches = unexplained(self.counter, wrong)
-        self.result.add_wrong(mismatches)
+        wrong = unexplained(self.counter, wrong)
+        self.result.add_wrong(wrong)
         if not self.dry_run:
-            note_mismatches(self.counter, mismatches)
+            record_wrong(self.counter, wrong)
             self._doubt([counted.key for counted in suspects])
 
     def compare_stored(self, found: Sequence[Counted]) -> None:
@@ -128,7 +128,7 @@ class Walker:
                 return []
             after = str(key)
             if not self.dry_run:
-                note_skipped(self.counter, {after: reason})
+                record_skipped(self.counter, {after: reason})
 
     # ---------------------------------------------------------------- together
     def walk_together(self, progress: Callable[[int], None], is_over: Callable[[], bool]) -> bool:

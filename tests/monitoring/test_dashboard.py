@@ -14,7 +14,7 @@ from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.display import moment
 from notifications_counter.timeseries import update_counters
-from notifications_counter.upkeep.findings import note_skipped
+from notifications_counter.upkeep.findings import record_skipped
 from notifications_counter.upkeep.generations import state_row
 from notifications_counter.upkeep.history import history
 from tests.support import messages, notify, redis_out_of_reach, unheard
@@ -57,7 +57,7 @@ def test_since_when_all_is_well_or_not(admin_client, url, few_healed, redis_clie
     history.record_event({"type": "walked", "counter": "unread", "timestamp": now - 90000})
     assert health(admin_client.get(url)).startswith(f"All has been well{since(now - 90000)}")
     first, second = all_counters()[:2]
-    note_skipped(second, {"\0": "1"})
+    record_skipped(second, {"\0": "1"})
     redis_client.hset(second.buffer.keys.state, "cut_at", now - 80000)
     redis_client.zadd(second.buffer.keys.pending, {"7": 1})
     response = admin_client.get(url)

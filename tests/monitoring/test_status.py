@@ -58,7 +58,7 @@ def requested_since(seconds: int) -> None:
 
 
 def found(**columns: Any) -> None:
-    """What flushes and walks have found."""
+    """What walks and flushes have found."""
     state_row(unread).update(**columns)
 
 
