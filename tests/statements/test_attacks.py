@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from notifications_counter.counters import Counter, unread
 from notifications_counter.declaration import declaration
+from notifications_counter.internals import ROW_COUNT, UpdateQuery
 from notifications_counter.models import BaseCount, Notification, RecountRequest
 from tests.support import (
     OtherConnection,
@@ -97,6 +98,22 @@ def test_update_of_a_queryset_that_would_lock(alice):
     locking = objects.select_for_update(nowait=connection.features.has_select_for_update_nowait)
     assert locking.filter(user=alice, title="1").update(read_at=timezone.now()) == 1
     assert locking.filter(user__username="alice").update(read_at=Now()) == 3
+    assert_exact(alice, in_doubt=None)
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="Elsewhere the app doesn't add RETURNING.")
+def test_a_statement_of_another_package_that_returns_rows(alice):
+    class Returning(UpdateQuery):
+        def get_compiler(self, *args: Any, **kwargs: Any) -> Any:
+            compiler = super().get_compiler(*args, **kwargs)
+            sql, params = compiler.as_sql()
+            compiler.as_sql = lambda: (f"{sql} RETURNING title", params)
+            return compiler
+
+    notify(alice)
+    query = objects.filter(title__lt="2").query.chain(Returning)
+    query.add_update_values({"read_at": timezone.now()})
+    assert query.get_compiler("default").execute_sql(ROW_COUNT) == 2
     assert_exact(alice, in_doubt=None)
 
 
