@@ -197,7 +197,8 @@ class Client:
                 return held
             held.release(close=True)
         connection = Connection(self._pool, self.breaker.outages)
-        if self._can_hold and len(self._held) < self._pool.max_connections // 2:
+        is_up = self.breaker.down_since is None  # otherwise it may lead to a server that is replaced meanwhile
+        if is_up and self._can_hold and len(self._held) < self._pool.max_connections // 2:
             self._held.add(connection)
             connection.is_held = True
         return connection
