@@ -77,7 +77,7 @@ def test_a_signal_ends_the_flush_between_two_chunks(few_healed, make_user, signu
     with mock.patch("notifications_counter.upkeep.flush.CHUNK", 2):
         call_command("flush_counters", *arguments, verbosity=2, stdout=out)
     lines = out.getvalue().splitlines()
-    assert lines[-1].startswith("unread: flushed 1 owner, ")
+    assert lines[-1].startswith("unread: flushed 2 owners, ")
     assert unread.buffer.status().flushing == 5
     assert signal.getsignal(signum) is before
     run("flush_counters")
