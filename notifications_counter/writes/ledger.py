@@ -25,7 +25,7 @@ from ..internals import (
     in_manual_transaction,
     watch_transactions,
 )
-from .doubts import ALL_IN_DOUBT, EVERYONE, Deltas, OwnerKeys, doubt, request_recounts
+from .doubts import ALL_IN_DOUBT, EVERYONE, Deltas, OwnerKeys, doubt, request_or_log, request_recounts
 from .transaction import TransactionLog
 
 T = TypeVar("T")
@@ -121,7 +121,9 @@ class Ledger:
             owners = [(c, key) for c, deltas in change.items() for key, delta in deltas.items() if delta != 0]
             if not self.is_of_copy:  # its transaction may lock out that of the connection itself
                 request_recounts(self.using, owners)
-            doubt(owners)
+            refused = doubt(owners)
+            if self.is_of_copy:
+                request_or_log(self.using, refused)
             return
         schema = schema_of(connection)
         if schema not in self._logs:

@@ -2,7 +2,7 @@
 
 import tracemalloc
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import product
 from typing import Any
 from uuid import UUID
@@ -11,6 +11,8 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.db import DatabaseError, IntegrityError, connection, connections, transaction
 from django.db.models.functions import Now
+from django.db.models.sql import UpdateQuery
+from django.db.models.sql.constants import ROW_COUNT
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -262,6 +264,17 @@ def test_a_copy_that_connects_in_the_middle_of_a_transaction(alice):
         assert unread.count(alice) == 2
     assert unread.count(alice) == 2
     assert_exact(alice)
+
+
+def test_a_copy_that_writes_while_redis_is_down(alice):
+    create(alice, 2)
+    other = connections.create_connection("default")
+    query = Notification.objects.filter(user=alice).query.chain(UpdateQuery)
+    query.add_update_values({"read_at": timezone.now()})
+    with closing(other), redis_out_of_reach():
+        query.get_compiler(connection=other).execute_sql(ROW_COUNT)
+        assert RecountRequest.objects.count() == 1
+    assert_heals(alice)
 
 
 # ------------------------------------------------------------------------------ the end of a transaction
