@@ -19,7 +19,7 @@ from ..chunks import chunked
 from ..declaration import Declaration
 from ..declaration.condition import expressions_of, is_lookup_of_django
 from ..declaration.primary_keys import Key
-from ..internals import AND, BaseDatabaseWrapper, Col, ExtraWhere, Param, Query, SQLCompiler
+from ..internals import BaseDatabaseWrapper, Col, ExtraWhere, Param, Query, SQLCompiler
 from .doubts import OwnerKey
 
 Row = tuple[Param, ...]
@@ -41,12 +41,10 @@ def is_of_one_table(query: Query) -> bool:
 
 
 def lists_keys(query: Query) -> bool:
-    """Return whether the WHERE clause lists primary keys, as those of ``save()`` and ``delete()`` do."""
-    where: Any = query.where
-    if not is_of_one_table(query) or where.connector != AND or where.negated:
-        return False
-    lookups = [node for node in where.children if isinstance(node, Exact | In) and is_lookup_of_django(node)]
-    return any(node.lhs.target.primary_key and not hasattr(node.rhs, "resolve_expression") for node in lookups)
+    """Return whether the WHERE clause is a list of primary keys, as those of ``save()`` and ``bulk_update()`` are."""
+    lookup: Any = query.where.children[0] if len(query.where.children) == 1 else None
+    is_list = isinstance(lookup, Exact | In) and is_lookup_of_django(lookup) and not query.where.negated
+    return bool(is_list and lookup.lhs.target.primary_key and not hasattr(lookup.rhs, "resolve_expression"))
 
 
 def is_repeatable(query: Query) -> bool:

@@ -210,9 +210,6 @@ class UpdateOrDelete(Statement):
         """Execute it, and return the number of rows, or the fields that are asked for, and its change."""
         if self.owners is not None:
             return self._as_it_says()
-        if any(effect.moves and not effect.after.names_owner for effect in self.effects.values()):
-            result, number = self._execute()
-            return result, self.everyone if number else {}
         return self._return() if self._can_return() else self._lock()
 
     def _execute(self) -> tuple[object, int]:
@@ -275,15 +272,24 @@ class UpdateOrDelete(Statement):
         return result, deltas
 
     def _lock(self) -> tuple[object, Deltas]:
-        """Lock the rows first, and see whose they are and whether they count. They stay those that it selects."""
-        found = lock_rows(self.query, self.connection, self.counters) if is_repeatable(self.query) else Tally[Row]()
+        """Lock the rows first, and see whose they are and whether they count. They stay those that it selects. If it
+        doesn't say whose they become, as ``bulk_update()``, see that afterwards: by keys, it still selects them."""
+        query, connection, counters = self.query, self.connection, self.counters
+        says_whose = all(effect.after.names_owner or not effect.moves for effect in self.effects.values())
+        if not is_repeatable(query) or not (says_whose or lists_keys(query)):
+            result, number = self._execute()
+            return result, self.everyone if number else {}
+        found, after = lock_rows(query, connection, counters), Tally[Row]()
         result, number = self._execute()
-        if number > found.total():  # it has changed others, too
-            return result, self.everyone
+        if number and not says_whose:
+            after = lock_rows(query, connection, counters)
+        if number > found.total() or (number and not says_whose and after.total() < found.total()):
+            return result, self.everyone  # it has changed others, too, or rows have other keys now
         deltas: Deltas = {}
-        for counter, sums in sums_of(self.counters, found) if number else ():
+        owners_after = dict(sums_of(counters, after))
+        for counter, sums in sums_of(counters, found) if number else ():
             effect = self.effects[counter]
-            deltas[counter] = doubts_of([*sums, *effect.owner_keys])
-            if effect.after.value is not None and number == found.total():  # nobody else changes locked rows
-                deltas[counter] = effect.deltas(sums)
+            deltas[counter] = doubts_of([*sums, *owners_after[counter], *effect.owner_keys])
+            if says_whose and effect.after.value is not None and number == found.total():
+                deltas[counter] = effect.deltas(sums)  # nobody else changes locked rows
         return result, deltas

@@ -55,6 +55,20 @@ def test_rows_that_may_have_been_there_before_are_in_doubt(shouted, ann, ben, ow
     assert {doubts(counter) for counter in COUNTERS} == {0, 2}  # of those who were inserted, and of no one else
 
 
+def test_owners_that_an_expression_sets_by_keys_are_read_back(ann, ben, owners):
+    rows = [Ticket(agent=ann, reviewer=ben), Ticket(agent=ann, reviewer=ben), Ticket(agent=ben, reviewer=ann)]
+    Ticket.objects.bulk_create(rows)
+    assert_counted(owners)
+    for row in rows[:2]:
+        row.agent = ben
+    assert Ticket.objects.bulk_update(rows[:2], ["agent"]) == 2
+    assert_counted(owners, doubt=True)
+    assert max(doubts(counter) for counter in COUNTERS) == 2
+    assert Ticket.objects.filter(pk__in=[rows[2].pk, -1]).update(agent=F("reviewer"), id=F("id") + 1000) == 1
+    assert_counted(owners, doubt=True)
+    assert Ticket.objects.filter(pk=-1).update(agent=F("reviewer")) == 0
+
+
 @pytest.mark.parametrize("change", [{"agent": F("reviewer")}, {"agent": F("reviewer"), "id": F("id") + 1000}])
 def test_owners_that_an_expression_sets(change, ann, ben, owners):
     """Nobody says whose the rows become, so everyone is in doubt."""
