@@ -13,7 +13,7 @@ from django.test.utils import register_lookup
 from notifications_counter.declaration.condition import NOT_NULL, Condition
 from notifications_counter.models import Notification
 from tests.statements.models import Ticket
-from tests.tasks.models import Campaign, Project, RecurringTask, Task, Transfer
+from tests.tasks.models import Campaign, Project, Task, Transfer
 
 pytestmark = pytest.mark.django_db
 
@@ -111,12 +111,6 @@ def test_a_sum_is_an_integer(column):
     assert type(total) is int
 
 
-def test_a_deferred_field_is_left_to_the_database(rows):
-    row = Task.objects.defer("done").get(pk=rows[0].pk)
-    assert Condition(Task, Q(done=True)).value_of(vars(row), connection) is None
-    assert row.get_deferred_fields() == {"done"}
-
-
 def test_the_fields_it_reads():
     def fields(model: type[Model], q: Q) -> set[str]:
         return {field.name for field in Condition(model, q).fields}
@@ -127,8 +121,3 @@ def test_the_fields_it_reads():
     with register_lookup(CharField, Length):
         assert fields(Task, Q(title__length=3)) == {"title"}
         assert Condition(Task, Q(title__length=3)).value_of({"title": "abc"}, connection) is None
-
-
-def test_a_child_has_the_columns_of_its_parent():
-    child: Any = RecurringTask(done=False)
-    assert Condition(Task, Q(done=False)).value_of(vars(child), connection) == 1

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from django.db import models
-from django.db.models import F
 from django.test.utils import isolate_apps
 
 from .models import BaseTicket, Ticket
@@ -53,13 +52,3 @@ def test_rows_that_may_have_been_there_before_are_in_doubt(shouted, ann, ben, ow
     shouted.objects.bulk_create(rows, ignore_conflicts=True)
     assert_counted(owners, doubt=True)
     assert {doubts(counter) for counter in COUNTERS} == {0, 2}  # of those who were inserted, and of no one else
-
-
-@pytest.mark.parametrize("change", [{"agent": F("reviewer")}, {"agent": F("reviewer"), "id": F("id") + 1000}])
-def test_owners_that_an_expression_sets(change, ann, ben, owners):
-    """Nobody says whose the rows become, so everyone is in doubt."""
-    Ticket.objects.bulk_create([Ticket(agent=ann, reviewer=ben), Ticket(agent=ben, reviewer=ann)])
-    assert_counted(owners)
-    assert Ticket.objects.filter(agent=ann).update(**change) == 1
-    assert_counted(owners, doubt=True)
-    assert Ticket.objects.filter(title="nobody's").update(**change) == 0
