@@ -6,8 +6,8 @@ from django.core.exceptions import ValidationError
 from notifications_counter.upkeep import walk
 from tests.support import truth, unheard
 
-from .counters import alerts, unread_by_app, votes
-from .models import Alert, AlertCount, Organization, Vote, VoteCount
+from .counters import alerts, unread_by_app, unseen_by_app, votes
+from .models import Alert, AlertCount, AppCount, CourseNotification, Organization, Vote, VoteCount
 from .support import TEXTS, assert_stored
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("all_healed")]
@@ -53,6 +53,17 @@ def test_a_row_without_one_of_its_owners_belongs_to_nobody(alice):
     assert truth(alerts) == {}
     assert_stored(alerts)
     assert not AlertCount.objects.exists()
+
+
+def test_counters_of_one_table_of_totals_are_flushed_apart(alice):
+    CourseNotification.objects.bulk_create(CourseNotification(user=alice, app_name=text) for text in TEXTS)
+    unread_by_app.flush()
+    CourseNotification.objects.filter(user=alice, app_name="likes").update(last_seen="2026-01-01T00:00Z")
+    unseen_by_app.flush()
+    assert sorted(AppCount.objects.values_list("app_name", "unseen_count", "unread_count")) == sorted(
+        (text, int(text != "likes"), 1) for text in TEXTS
+    )
+    assert_stored(unread_by_app, unseen_by_app)
 
 
 def test_everyone_is_recounted_in_pages(monkeypatch):
