@@ -24,7 +24,7 @@ from notifications_counter.counters import BUILT_IN, all_counters, unread, unsee
 from notifications_counter.declaration import declarations
 from notifications_counter.testing import delete_keys, isolated_counters
 
-from .support import in_use, redis_out_of_reach
+from .support import in_use
 
 numbers = itertools.count()
 
@@ -126,12 +126,6 @@ def few_healed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counters, "declarations", lambda: [each for each in declarations() if each.name in few])
     for counter in all_counters():
         counter.heal()
-
-
-@pytest.fixture
-def unreachable_redis() -> Iterator[None]:
-    with redis_out_of_reach():
-        yield
 
 
 @pytest.fixture

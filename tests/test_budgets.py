@@ -15,7 +15,6 @@ from django.contrib.auth import get_user_model
 from django.db import connection, transaction
 from django.db.models import deletion
 from django.test.utils import CaptureQueriesContext
-from django.utils.connection import BaseConnectionHandler
 
 from notifications_counter.counters import unread
 from notifications_counter.events import count_types, record_events
@@ -134,16 +133,3 @@ def test_an_operation_costs_its_budget(prepare: Callable[[], Operation], trips: 
     # From Django 6.1 on, a bulk_create() of one batch needs no BEGIN and COMMIT.
     is_within = operator.eq if django.VERSION < (6, 1) else operator.le
     assert all(map(is_within, found, budget)), "\n".join([f"{found}", *(query["sql"] for query in queries)])
-
-
-def test_a_read_looks_up_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look-up takes as long as ten calls of functions."""
-    one, look_up, seen = user(), BaseConnectionHandler.__getitem__, list[str]()
-
-    def note(handler: BaseConnectionHandler, alias: str) -> Any:
-        seen.append(alias)
-        return look_up(handler, alias)
-
-    monkeypatch.setattr(BaseConnectionHandler, "__getitem__", note)
-    unread.count(one)
-    assert seen == ["default"]

@@ -10,7 +10,7 @@ import redis.sentinel
 import servers
 from notifications_counter.buffer.client import client_of
 from notifications_counter.caches import reason_of
-from notifications_counter.exceptions import BufferUnavailable, ConfigurationError
+from notifications_counter.exceptions import BufferUnavailable
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
@@ -34,14 +34,6 @@ def test_a_server_that_repeats_a_password(use, caplog, where):
     assert "redis_" in said
     assert SECRET not in said
     assert quote(SECRET, safe="") not in said
-
-
-@pytest.mark.parametrize("url", ["redis://:{}@h:6379/1", "redis://:12#{}@h/1"])
-def test_a_location_that_is_no_url(use, url):
-    with pytest.raises(ConfigurationError, match="Percent-encode") as caught:
-        use(url.format(SECRET))
-    shown = "".join(traceback.format_exception(caught.value))
-    assert not any(part in shown for part in SECRET.split("/"))
 
 
 def test_a_sentinel_that_is_down(monkeypatch):

@@ -17,7 +17,7 @@ import servers
 from notifications_counter.buffer.client import Client, read_all_owed
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
-from notifications_counter.models import RecountRequest
+from notifications_counter.models import Notification, RecountRequest
 from servers.relay import Relay
 from tests.support import (
     assert_exact,
@@ -209,6 +209,20 @@ def test_a_reply_that_breaks_off(use, line, alice, bob, monkeypatch, when):
     assert unread.counts([alice, bob]) == {alice.pk: 3 if when == "read" else 4, bob.pk: 4}
     assert_heals(alice, bob)
     assert not RecountRequest.objects.exists()
+
+
+def test_announcements_of_which_some_are_answered(use, line, make_user, monkeypatch):
+    """The other owners of the statement are named in the database."""
+    client, users = use(SOCKET_TIMEOUT=3), [make_user() for _ in range(9)]
+    monkeypatch.setattr("notifications_counter.writes.transaction.OWNERS_PER_CALL", 2)
+    cached(*users)
+    line.left = 10  # bytes: two replies, and a part of the third
+    Notification.objects.bulk_create(Notification(user=user, title="x") for user in users)
+    assert_reads(*users)
+    line.left = None
+    assert RecountRequest.objects.count() == 5
+    work(client)
+    assert_heals(*users)
 
 
 # ----------------------------------------------------------------------------------------------------------- it refuses

@@ -27,5 +27,3 @@ OF_VOTES = {
 }
 votes = Counter("votes", **OF_VOTES, field="vote_count")
 points = Counter("points", **OF_VOTES, sum="weighted", field="points")  # a generated column
-
-COUNTERS = (alerts, unseen_by_app, unread_by_app, votes, points)

@@ -7,8 +7,6 @@ from notifications_counter.upkeep.generations import state_row
 from tests.statements import support as statements
 from tests.support import truth
 
-from .counters import COUNTERS
-
 TEXTS = [
     "likes", "Likes", "likes ", "", " ", "é", "e\u0301", "tab\there", 'a","b', "[1,2]", "\\", "\n", "1", "{用户}", "%s",
 ]  # fmt: skip
@@ -17,7 +15,7 @@ TEXTS = [
 
 def assert_stored(*counters: Counter) -> None:
     """Once healed and flushed, the stored totals are what GROUP BY finds, as is what each way of reading gives."""
-    for counter in counters or COUNTERS:
+    for counter in counters:
         statements.assert_stored([], counter)
         assert counter.recount(dry_run=True).wrong == 0, counter.name
         assert not state_row(counter).get().skipped

@@ -89,12 +89,9 @@ def test_a_writer_is_killed_and_each_read_is_right_at_once(work, step, users):
 @pytest.mark.parametrize(
     ("step", "times"),
     [
-        pytest.param("after cut", 1, marks=pytest.mark.once),
-        pytest.param("after fetch", 2, marks=pytest.mark.once),
+        ("after cut", 1),
         ("after statement", 2),  # it stores a chunk: this is before the COMMIT, and "transaction" after it
         ("after transaction", 1),
-        pytest.param("before drop", 1, marks=pytest.mark.once),
-        pytest.param("after drop", 1, marks=pytest.mark.once),
     ],
 )
 def test_a_flusher_is_killed(step, times, users):

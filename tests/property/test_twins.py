@@ -195,17 +195,6 @@ def outcome(model: Any, agents: list[Agent], rng: random.Random, is_counted: boo
     return result, contents(model), sorted(fired) if connection.vendor == "mysql" else fired
 
 
-def test_a_statement_does_the_same_to_many_rows_as_without_counters(agents):
-    """In portions, a later one would find another agent with the fewest open tickets than an earlier one."""
-    ann, ben, cid = agents
-    for model in TWINS:
-        model.objects.bulk_create(model(pk=pk, agent=ann if pk <= 2000 else cid, parent_id=1) for pk in range(1, 2501))
-    for model in TWINS:
-        assert model.objects.filter(agent__name="ann").update(agent=fewest(model)) == 2000
-    assert contents(Ticket) == contents(UncountedTicket)
-    assert_stored([agent.pk for agent in agents])
-
-
 @pytest.mark.parametrize(
     "what", ["note", *(pytest.param(what, marks=pytest.mark.slow) for what in TRIGGERS if TRIGGERS[what])]
 )

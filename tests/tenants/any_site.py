@@ -10,7 +10,8 @@ import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.core.management import call_command
 from django.db import connections
-from django.test import AsyncRequestFactory
+from django.template import RequestContext, Template
+from django.test import AsyncRequestFactory, RequestFactory
 
 from notifications_counter import events, tasks
 from notifications_counter.counters import all_counters, unread
@@ -18,11 +19,12 @@ from notifications_counter.events import EventLog
 from notifications_counter.inbox import live
 from notifications_counter.inbox.stream import stream
 from notifications_counter.models import Notification
+from notifications_counter.monitoring import dashboard
 from notifications_counter.timeseries import TimeSeries, get_counter, update_counter
 from notifications_counter.upkeep.history import history
 from tests.support import PATIENCE, wait_until
 
-from .common import HAS_SCHEMAS, NAMES, at, check, notify, tenants, users  # noqa: F401
+from .common import HAS_SCHEMAS, NAMES, User, at, check, notify, tenants, users  # noqa: F401
 
 pytestmark = [pytest.mark.django_db(transaction=True, databases=list(connections)), pytest.mark.usefixtures("tenants")]
 
@@ -76,6 +78,24 @@ def test_logs_belong_to_a_tenant() -> None:
     assert [event["tenant"] for event in shared_log.oldest()] == [*NAMES]
     assert sum(count for _, count in shared_series.get_counter("hits", 86400)) == 6
     assert tasks.clean() == 3 * 7
+
+
+def test_pages_show_the_tenant_of_their_user() -> None:
+    """Each has a user of the same primary key, whose tabs in a browser tell each other nothing."""
+    template, counts, tabs = Template("{% load notifications_inbox %}{% badge %} {% badge_script %}"), [], set()
+    request = RequestFactory().get("/")
+    with at(NAMES[0]):
+        key = users()[0].pk
+    for number, name in enumerate(NAMES, 1):
+        with at(name):
+            request.user, _ = User.objects.get_or_create(pk=key, defaults={"username": "carol"})
+            Notification.objects.bulk_create(Notification(user_id=key, title="new") for _ in range(number))
+            page = template.render(RequestContext(request))
+            assert {str(local.place) for local in dashboard.visible()} == {name}
+        counts += re.findall('data-count="([^"]*)"', page)
+        tabs |= {*re.findall('data-user="([^"]*)"', page)}
+    assert counts == ["1", "2", "3"]
+    assert len(tabs) == len(NAMES)
 
 
 async def reach(events: AsyncIterator[bytes], unread: int) -> None:

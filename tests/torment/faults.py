@@ -19,7 +19,6 @@ from django.db import connection
 
 import servers
 from notifications_counter.counters import unread
-from tests.backup import save_database
 
 from . import truth
 from .history import Span, now
@@ -305,25 +304,3 @@ class Tormentor:
         finally:
             proxy.chance = 0.0
             self.survived.update({f"{name}_{what}": times for what, times in proxy.done.items()})
-
-    # ---------------------------------------------------------------------------------------------------- database
-    def database_restored(self) -> Rests:
-        """From a backup, while nothing works on it. Then the administrator comes in time, or not."""
-        yield self.chance.uniform(0.1, 0.5)
-        with self.gone("database_restored"):
-            restore = save_database(self.site.directory / "backup")
-            yield self.chance.uniform(0.2, 1)
-            self.note("the site is killed, and its database restored")
-            self.site.kill_all()
-            self.died |= {process.name: now() for process in self.site.processes}
-            self.site.processes.clear()
-            restore()
-            if self.chance.random() < 0.5:
-                self.start_all()
-                until = now() + self.chance.uniform(0, 0.5)
-                self.wait(lambda: now() > until)
-                self.do("administrator")
-            else:
-                self.do("administrator")
-                self.start_all()
-        yield PATIENCE

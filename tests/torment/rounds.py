@@ -30,8 +30,8 @@ USERS = 10
 KILLS = ("writers_killed", "flushers_killed", "readers_killed")
 STOPS = ("writers_stopped", "flushers_stopped")
 SAFE_WITH_A_LOSS = ("flushers_killed", "readers_killed", *STOPS)
-LOSSES = ("redis_restarted_empty", "redis_restarted_with_old_rdb", "sentinel_failed_over", "database_restored")
-SLOW = {"sentinel_failed_over", "deployed", "database_restored"}
+LOSSES = ("redis_restarted_empty", "redis_restarted_with_old_rdb", "sentinel_failed_over")
+SLOW = {"sentinel_failed_over", "deployed"}
 KILLED = (*KILLS, *STOPS, "redis_restarted_with_aof")
 ROUNDS: dict[str, tuple[str, ...]] = {
     "killed": KILLED,

@@ -183,12 +183,6 @@ class Site:
 
         self.repeat("flusher", flush)
 
-    def administrator(self, journal: Journal, chance: random.Random) -> None:
-        """Does what `recount_counters --restored` does, for this counter, after the database went back."""
-        unread.invalidate()
-        unread.heal()
-        unread.recount()
-
     def installer(self, journal: Journal, chance: random.Random) -> None:
         """Starts the release with which the site begins."""
         with entries(DEPLOY_SECONDS=0):

@@ -14,7 +14,7 @@ from .history import Change, possible
 
 ROUNDS = {
     "postgresql": ["disturbed", "sums_deployed", "database_connections_broken", "sentinel_failed_over"],
-    "mysql": ["killed", "database_restored", "redis_restarted_with_old_rdb"],
+    "mysql": ["killed", "redis_restarted_with_old_rdb"],
 }
 
 

@@ -17,7 +17,6 @@ from notifications_counter.models import CounterState, Notification
 from notifications_counter.upkeep import switch
 from notifications_counter.upkeep.findings import Result
 from tests.support import (
-    OtherConnection,
     assert_exact,
     assert_reads,
     be_a_new_process,
@@ -125,8 +124,7 @@ def test_two_flushers_that_start_at_once(alice, is_new, caplog, monkeypatch):
 
     def be_second(*args: Any) -> Any:
         monkeypatch.undo()
-        with OtherConnection() as other:
-            other.run(unread.heal)
+        unread.heal()
         notify(alice)
         return declare(*args)
 

@@ -2,7 +2,6 @@
 
 import io
 import multiprocessing
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 from unittest import mock
@@ -13,14 +12,12 @@ from django.db import connection, transaction
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
-from notifications_counter.buffer import Buffer, buffer
-from notifications_counter.buffer.types import AnnouncedIntent
+from notifications_counter.buffer import buffer
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.models import CounterState, Notification, RecountRequest
 from notifications_counter.upkeep.findings import Result
 from tests.support import (
-    OtherConnection,
     assert_exact,
     assert_reads,
     create,
@@ -163,28 +160,12 @@ def test_redis_is_down_when_it_is_switched(healed, alice):
 
 def test_a_flusher_that_is_at_work_does_not_undo_it(healed, alice):
     """It is switched off between the beginning and the end of a heal."""
-    intents = Buffer.intents
-
-    def slow(self: Buffer) -> Iterator[AnnouncedIntent]:
-        with OtherConnection() as other:
-            other.run(switch, "off")
-        return intents(self)
-
-    with mock.patch.object(Buffer, "intents", slow):
+    with mock.patch("notifications_counter.upkeep.heal._ground_overdue", side_effect=lambda *_: switch("off")):
         unread.heal()
     unread.heal()
     assert is_off()
     assert CounterState.objects.get(counter="unread").off_since
     switch("on")
-    assert_comes_back(alice)
-
-
-def test_redis_goes_back_to_when_it_was_off(healed, alice):
-    """Writers have not told it since."""
-    unread.buffer.switch_off()
-    unheard(create, alice)
-    unread.heal()
-    assert not is_off()
     assert_comes_back(alice)
 
 

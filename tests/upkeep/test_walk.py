@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
-from unittest import mock
 
 import pytest
 from django.contrib.auth import get_user_model
@@ -20,10 +19,8 @@ from notifications_counter.upkeep import walk
 from notifications_counter.upkeep.findings import Difference, Result
 from notifications_counter.upkeep.walk import Walker
 from tests.support import (
-    OtherConnection,
     announce,
     assert_exact,
-    assert_heals,
     assert_reads,
     buffer,
     confirm,
@@ -32,7 +29,6 @@ from tests.support import (
     generation,
     notify,
     sent,
-    stored,
     unheard,
 )
 from tests.tasks.counters import open_issues, urgent_issues
@@ -90,39 +86,6 @@ def test_a_walk_lets_others_work_in_between(restored, caplog):
     assert [r.event for r in caplog.records if r.name == "notifications_counter"][-1] == "walked"
     assert unread.flush() == Result(9)
     assert_exact(*restored)
-
-
-def test_two_flushers_share_a_walk(restored):
-    """The second one takes pages between those of the first one."""
-    others: list[int] = []
-
-    def second(compared: int) -> None:
-        with OtherConnection() as other:
-            others.append(other.run(unread.heal, 0).owners)
-
-    assert unread.heal(progress=second).owners + sum(others) == 9
-    assert others[:2] == [2, 2]
-    assert state().walk_speed == ""
-    assert_heals(*restored)
-
-
-def test_a_flusher_that_was_stalled_does_not_move_the_next_walk(restored):
-    """A generation begins between its look at a page and its note of that. So this page is looked at again."""
-    compare = Walker.compare_stored
-
-    def stalled(self: Walker, found: Any) -> None:
-        patch.stop()
-        compare(self, found)
-        with OtherConnection() as other:
-            other.run(create_unheard, *restored)
-            other.run(unread.invalidate)
-
-    patch = mock.patch.object(Walker, "compare_stored", stalled)
-    patch.start()
-    for _ in range(2):
-        unread.heal()
-    unread.flush()
-    assert [stored(user) for user in restored] == [3] * 9
 
 
 # --------------------------------------------------------------------------------------------------------------- gently
