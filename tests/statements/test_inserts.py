@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from django.db import models
+from django.db.models import F
 from django.test.utils import isolate_apps
 
 from .models import BaseTicket, Ticket
