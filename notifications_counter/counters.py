@@ -91,7 +91,7 @@ class Counter(Declaration):
         transaction.
         """
         forbid_transaction(self.db)
-        if not state_row(self).exclude(mark="").exists():  # as in each test whose database starts empty
+        if not state_row(self).exists():  # as in each test whose database starts empty
             self.heal(stopped=stopped)
         return Flusher(self, progress, stopped).flush()
 

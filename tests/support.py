@@ -28,8 +28,10 @@ from notifications_counter.buffer.types import Delta
 from notifications_counter.counters import BUILT_IN, Counter, unread
 from notifications_counter.declaration import declaration
 from notifications_counter.models import Notification
-from notifications_counter.monitoring.status import Recovery, Status, read_counter, read_status
+from notifications_counter.monitoring.status import Status, read_counter, read_status
 from notifications_counter.places import visible_counters
+from notifications_counter.upkeep import switch
+from notifications_counter.upkeep.generations import Phase
 from notifications_counter.writes import hook
 from servers import HOST
 
@@ -59,9 +61,7 @@ def buffer(counter: Counter = unread) -> Buffer:
 
 def be_a_new_process() -> None:
     """Forget which declarations this process has found in force."""
-    for counter in declaration.declarations():
-        for each in counter._buffers.values():
-            each.in_force = None
+    switch._in_force.clear()
 
 
 def announce(buffer: Buffer, intent: str, owners: Sequence[str]) -> None:
@@ -92,12 +92,12 @@ def status_of(counter: Counter = unread, **options: Any) -> Status:
 
 def is_walking(counter: Counter = unread) -> bool:
     """Whether some pages of a walk that began with a generation are not done."""
-    return read_counter(counter).recovery == Recovery.RUNNING
+    return read_counter(counter).phase == Phase.WALKING
 
 
 def is_ready(counter: Counter = unread) -> bool:
     """Whether reads use what Redis holds."""
-    return read_counter(counter).recovery in (Recovery.NONE, Recovery.RUNNING)
+    return read_counter(counter).phase in (Phase.NORMAL, Phase.WALKING)
 
 
 def make_counter(*args: Any, **kwargs: Any) -> Counter:

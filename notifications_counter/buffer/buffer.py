@@ -55,7 +55,6 @@ class Buffer:
 
     ``fingerprint``  of the counter's declaration
     ``is_known``     whether the database knows of a generation, so that Redis is not new
-    ``in_force``     whether this process's declaration is, as its flusher has found last; None before its first heal
     """
 
     def __init__(self, client: Client, keys: Keys, fingerprint: str = "", is_known: bool = False):
@@ -63,7 +62,6 @@ class Buffer:
         self.keys = keys
         self.fingerprint = fingerprint
         self.is_known = is_known
-        self.in_force: bool | None = None
         self.trusted = Trusted("", keys.total("0", ""))
         self.silent_until = 0.0  # by the monotonic clock
 

@@ -28,7 +28,7 @@ METRICS: list[tuple[str, str, Callable[[CounterStatus], float]]] = [
     ("failing", "Did the last run of the flusher fail?", lambda c: bool(c.failure)),
     ("intents_in_flight", "Intents that are announced to Redis and not confirmed.", lambda c: c.in_flight),
     ("overdue_intents", "Intents in flight for longer than HEAL_AFTER.", lambda c: c.overdue),
-    ("recovering", "Is a recovery due or running? Until it begins, reads count rows.", lambda c: bool(c.recovery)),
+    ("recovering", "Is a recovery due or running? Until it begins, reads count rows.", lambda c: bool(c.phase)),
 ]
 
 

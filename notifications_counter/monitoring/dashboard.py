@@ -19,10 +19,11 @@ from ..checks.servers import check_server, infos
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..places import LocalCounter, at, visible_counters
+from ..upkeep.generations import Phase
 from ..upkeep.history import EVENTS, history
 from .activity import PRECISIONS, activity
 from .display import Table, duration, grouped, moment
-from .status import CounterStatus, Recovery, Status, read_status, sentences
+from .status import CounterStatus, Status, read_status, sentences
 
 
 def page(by: str, chosen: str = "") -> dict[str, Any]:
@@ -93,11 +94,11 @@ def counter_table(counters: Sequence[CounterStatus], by: str, bad: Iterable[str 
     rows = []
     for counter in counters:
         state = _("has a problem") if counter.name in bad else _("in order")
-        if counter.recovery == Recovery.RUNNING:
+        if counter.phase == Phase.WALKING:
             state = _("recovering, up to owner %s") % counter.walked_to
         elif counter.off_since:
             state = _("off")
-        elif counter.recovery:
+        elif counter.phase:
             state = _("to be recovered")
         overdue = _("%s overdue") % grouped(counter.overdue) if counter.overdue else ""
         rows.append(

@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from enum import StrEnum
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..models import RecountRequest
 from ..places import LocalCounter, Place, at, here, visible_counters
-from ..upkeep.generations import lost, state_row
+from ..upkeep.generations import Phase, phase_of, state_row
 from .display import duration, explain, grouped, moment
 
 MAX_AGE = 300.0
@@ -69,16 +68,6 @@ def sentences(problems: Iterable[Problem]) -> list[str]:
     return [str(replace(problem, counter=", ".join(filter(None, names)))) for problem, names in about.items()]
 
 
-class Recovery(StrEnum):
-    """How far the recovery of a counter has come. Unless it is empty or running, reads count rows."""
-
-    NONE = ""  # all is in order
-    OFF = "off"  # counting was switched off
-    WAITING = "waiting"  # for processes of another declaration to end
-    DUE = "due"
-    RUNNING = "running"  # stored totals are compared with the rows
-
-
 @dataclass(frozen=True)
 class CounterStatus:
     """The state of one counter in one database or schema. Ages are in seconds, None if there has been nothing.
@@ -91,11 +80,12 @@ class CounterStatus:
     ``age``             age of the oldest change or request; 0 if nothing waits
     ``in_flight``       intents that are announced and not confirmed; a transaction may have several
     ``overdue``         how many of them are older than HEAL_AFTER, of at most 100
-    ``recovery``        how far a recovery has come
+    ``phase``           what happens to the counter
     ``off_since``       when counting was switched off, in seconds since 1970
-    ``walked_to``       the last owner who has been compared, while it is running
-    ``wrong``           wrong counts that walks, flushes and recounts have found; ``wrong_age``: age of the last
+    ``walked_to``       the last owner that has been compared, while the counter is walking
+    ``wrong``           wrong counts that walks and recounts have found; ``wrong_age``: age of the last
     ``skipped``         how often a count could not be stored; ``skipped_age``: age of the last time
+    ``walk_age``        how long ago the last walk began
     ``last_run``        age of the flusher's last run; ``failure``: why it failed, or empty
     """
 
@@ -108,13 +98,14 @@ class CounterStatus:
     age: float = 0
     in_flight: int = 0
     overdue: int = 0
-    recovery: Recovery = Recovery.NONE
+    phase: Phase = Phase.NORMAL
     off_since: float | None = None
     walked_to: str = ""
     wrong: int = 0
     wrong_age: float | None = None
     skipped: int = 0
     skipped_age: float | None = None
+    walk_age: float | None = None
     last_run: float | None = None
     failure: str = ""
 
@@ -133,18 +124,18 @@ class CounterStatus:
             )
             yield Problem(self.name, "off", text % {"since": moment(self.off_since)}, since=self.off_since)
         why_rows_are_counted = {
-            Recovery.WAITING: _(
+            Phase.WAITING: _(
                 "The counter is new, was off, or its declaration has changed. Rows are counted for DEPLOY_SECONDS, and "
                 "until flush_counters runs after that."
             ),
-            Recovery.DUE: _(
+            Phase.DUE: _(
                 "Redis is new, or has lost data. Until flush_counters runs, reads count rows, and if Redis came back "
                 "with older data, counts can be wrong. Is flush_counters running, with the same CACHES, CACHE_ALIAS "
                 "and KEY_PREFIX?"
             ),
         }
-        if self.recovery in why_rows_are_counted:
-            yield Problem(self.name, "recovering", why_rows_are_counted[self.recovery])
+        if self.phase in why_rows_are_counted:
+            yield Problem(self.name, "recovering", why_rows_are_counted[self.phase])
         if self.failure:
             text = _("The last run of flush_counters failed, %(age)s ago. Its log says more.")
             yield Problem(self.name, "failed", text % {"age": duration(self.last_run or 0)}, self.failure)
@@ -164,7 +155,7 @@ class CounterStatus:
             yield Problem(self.name, "overdue", text % {"count": grouped(self.overdue), "limit": limit})
 
     def warnings(self) -> Iterator[Problem]:
-        """Yield what was wrong during the last day, and may happen again."""
+        """Yield what was wrong during the last day and may happen again, and what takes too long."""
         if self.wrong_age is not None and self.wrong_age < DAY:
             text = _(
                 "flush_counters found a wrong count %(age)s ago, and put it in doubt. Something changes rows, or "
@@ -172,6 +163,13 @@ class CounterStatus:
                 "(wrong) names the owner."
             )
             yield Problem(self.name, "wrong", text % {"age": duration(self.wrong_age)})
+        if self.walk_age and 0 < 2 * options.WALK_SECONDS < self.walk_age and not self.off_since:
+            text = _(
+                "The last walk over everyone began %(age)s ago: run flush_counters with a shorter interval, so that it "
+                "comes to everyone within WALK_SECONDS (%(limit)s)."
+            )
+            text %= {"age": duration(self.walk_age), "limit": duration(options.WALK_SECONDS)}
+            yield Problem(self.name, "walk", text)
         if self.skipped_age is not None and self.skipped_age < DAY:
             text = _(
                 "A count could not be stored %(age)s ago. It is tried again once a day, and reads are right. The log "
@@ -268,15 +266,7 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
     waiting = RecountRequest.objects.using(counter.db).filter(counter=counter.name)
     requests = waiting.order_by("pk")[:MOST_REQUESTS].aggregate(number=Count("pk"), since=Min("created_at"))
     requests_age = (timezone.now() - requests["since"]).total_seconds() if requests["number"] else 0
-    recovery, off = Recovery.NONE, row.off_since if row else None
-    if off:
-        recovery = Recovery.OFF
-    elif not (row and row.mark):
-        recovery = Recovery.WAITING
-    elif lost(status, row, buffer.server()):
-        recovery = Recovery.DUE
-    elif row.walk_speed == row.FULL_SPEED:
-        recovery = Recovery.RUNNING
+    phase = phase_of(row, status, buffer.server())
     now, ran_at = time.time(), status.ran_at
     return CounterStatus(
         name or counter.name,
@@ -286,13 +276,14 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
         age=max(requests_age, status.age),
         in_flight=status.intents,
         overdue=overdue,
-        recovery=recovery,
-        off_since=off.timestamp() if off else None,
-        walked_to=row.walked_to or "" if row and recovery == Recovery.RUNNING else "",
+        phase=phase,
+        off_since=row.off_since.timestamp() if row and row.off_since else None,
+        walked_to=row.walked_to or "" if row and phase == Phase.WALKING else "",
         wrong=row.wrong if row else 0,
         wrong_age=max(0, now - row.wrong_at.timestamp()) if row and row.wrong_at else None,
         skipped=row.skipped if row else 0,
         skipped_age=max(0, now - row.skipped_at.timestamp()) if row and row.skipped_at else None,
+        walk_age=max(0, now - row.walk_began_at.timestamp()) if row else None,
         last_run=max(0, now - ran_at) if ran_at else None,
         failure=status.failure,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from enum import StrEnum
 from typing import Any
 from uuid import uuid4
 
@@ -15,6 +16,7 @@ from ..buffer import BufferStatus
 from ..buffer.types import OFF
 from ..conf import options
 from ..declaration import Declaration
+from ..exceptions import ConfigurationError
 from ..models import CounterState
 from .history import record
 
@@ -25,6 +27,36 @@ NOT_READY = "everyone is in doubt: a statement did not say whose counts it chang
 def state_row(counter: Declaration) -> QuerySet[CounterState]:
     """Return the row of a counter, if it has been healed once."""
     return CounterState.objects.using(counter.db).filter(counter=counter.name)
+
+
+def forbid_replaced(counter: Declaration) -> None:
+    """Raise ConfigurationError if another declaration of a counter is in force."""
+    if state_row(counter).exclude(fingerprint__in=["", counter.fingerprint]).exists():
+        raise ConfigurationError(
+            f"Another release declares the counter {counter.name!r} differently. Restart this process with the code "
+            "and settings of that release, or start its flusher if this release is the newer one."
+        )
+
+
+class Phase(StrEnum):
+    """What happens to a counter. Unless it is NORMAL or WALKING, reads count rows."""
+
+    NORMAL = ""
+    OFF = "off"  # counting was switched off
+    WAITING = "waiting"  # for the processes of another declaration to end
+    DUE = "due"  # Redis or the database has lost something, so a generation is due
+    WALKING = "running"  # stored totals are compared with the rows
+
+
+def phase_of(row: CounterState | None, status: BufferStatus, server: str) -> Phase:
+    """Return what happens to a counter, given what the database and Redis say."""
+    if row is not None and row.off_since:
+        return Phase.OFF
+    if row is None or not row.mark:
+        return Phase.WAITING
+    if lost(status, row, server):
+        return Phase.DUE
+    return Phase.WALKING if row.walk_speed == row.FULL_SPEED else Phase.NORMAL
 
 
 def lost(status: BufferStatus, row: CounterState, server: str) -> str:
@@ -52,11 +84,10 @@ def deploy_seconds() -> float:
     return options.DEPLOY_SECONDS if options.is_set("DEPLOY_SECONDS") or not settings.DEBUG else 0
 
 
-def is_window_over(row: CounterState) -> bool:
-    """Return whether a generation may begin or has begun."""
-    # rule: window
-    age = (timezone.now() - row.declared_at).total_seconds()
-    return not row.off_since and (bool(row.mark) or age >= deploy_seconds())
+def seconds_to_wait(row: CounterState) -> float:
+    """Return for how many seconds readers go on to count rows after a declaration, until a generation may begin; 0 or
+    less once that time is over, or one has begun (rule: window)."""
+    return 0.0 if row.mark else deploy_seconds() + (row.declared_at - timezone.now()).total_seconds()
 
 
 def walk_from_the_start(speed: str) -> dict[str, Any]:
@@ -81,7 +112,7 @@ def begin_generation(counter: Declaration, reason: str = "") -> bool:
     buffer = counter.buffer
     with transaction.atomic(using=counter.db):
         row = state_row(counter).select_for_update().first()
-        if row is None or row.fingerprint != buffer.fingerprint or not is_window_over(row):
+        if row is None or row.fingerprint != buffer.fingerprint or row.off_since or seconds_to_wait(row) > 0:
             return False
         server = buffer.server()
         if not (reason := reason or lost(buffer.status(), row, server)):

@@ -11,12 +11,11 @@ from ..buffer.types import OFF
 from ..conf import options
 from ..databases.transactions import forbid_transaction
 from ..declaration import Declaration
-from ..exceptions import ConfigurationError
 from ..models import RecountRequest
 from ..sql.everyone import PAGE
 from .findings import Result
-from .generations import begin_generation, lost, state_row
-from .switch import put_in_force, switch_on
+from .generations import begin_generation, forbid_replaced, lost, seconds_to_wait, state_row
+from .switch import put_in_force, switch_on, tell_redis
 from .walk import Walker
 
 SECONDS = 5.0
@@ -26,15 +25,18 @@ SECONDS = 5.0
 def heal(counter: Declaration, seconds: float, progress: Callable[[int], None], stopped: Callable[[], bool]) -> Result:
     """Heal a counter, and walk: at full speed for about ``seconds``, or a page of a gentle walk if it is due. See
     ``Counter.heal``."""
-    until = time.monotonic() + seconds
     forbid_transaction(counter.db)
-    if not put_in_force(counter):
+    until, buffer = time.monotonic() + seconds, counter.buffer
+    row = put_in_force(counter)
+    if row is not None and row.off_since:
+        tell_redis(counter)
+    if row is None or row.off_since or seconds_to_wait(row) > 0:
         return Result()
     _doubt_requested(counter)
-    _ground_overdue(buffer := counter.buffer, stopped)
+    _ground_overdue(buffer, stopped)
     row, status = state_row(counter).first(), buffer.status()
     if status.ready == OFF:  # Redis is as it was before somebody switched counting on
-        switch_on(counter, is_off=False)
+        switch_on(counter, was_off=False)
         return Result()
     if row is not None and lost(status, row, buffer.server()):
         begin_generation(counter)
@@ -73,10 +75,6 @@ def _ground_overdue(buffer: Buffer, stopped: Callable[[], bool]) -> None:
 def invalidate(counter: Declaration) -> None:
     """Discard what Redis holds, because the database was restored. The next heal walks over everyone."""
     forbid_transaction(counter.db)
-    if put_in_force(counter):
-        begin_generation(counter, "the database was restored from a backup")
-    elif state_row(counter).filter(off_since=None).exclude(fingerprint=counter.fingerprint).exists():
-        raise ConfigurationError(
-            f"Another release declares the counter {counter.name!r} differently. Restart this process with the code "
-            "and settings of that release."
-        )
+    put_in_force(counter)
+    forbid_replaced(counter)
+    begin_generation(counter, "the database was restored from a backup")

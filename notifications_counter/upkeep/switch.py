@@ -13,53 +13,57 @@ from ..databases.transactions import forbid_transaction
 from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
 from ..models import CounterState
-from .generations import deploy_seconds, is_window_over, state_row
+from .generations import seconds_to_wait, state_row
 from .history import record
 
+_in_force: dict[tuple[str, str], bool] = {}
+"""Whether a declaration was in force when this process last healed its counter, by its keys and its fingerprint."""
 
-def put_in_force(counter: Declaration) -> bool:
+
+def put_in_force(counter: Declaration) -> CounterState | None:
     """Put this process's declaration of a counter in force, but only when it heals the counter for the first time:
-    otherwise, two processes with different code would take turns forever. Returns whether a generation may begin or has
-    begun: not if another declaration is in force, nor for ``deploy_seconds`` after it, when readers count rows, nor
-    while counting is off."""
-    buffer, row = counter.buffer, state_row(counter).first()
-    if row is not None and row.off_since:
-        tell_redis(counter)
-        return False
-    if row is None or row.fingerprint != counter.fingerprint:
-        if buffer.in_force:
+    otherwise, two processes with different code would take turns forever. Returns the counter's row, or None if another
+    declaration has replaced this one."""
+    me = counter.buffer.keys.base, counter.fingerprint
+    row = state_row(counter).first()
+    if row is None or (row.fingerprint != counter.fingerprint and not row.off_since):
+        if _in_force.get(me):
             record("replaced", counter, level=logging.ERROR)
-            buffer.in_force = False
-        if buffer.in_force is False:
-            return False
+            _in_force[me] = False
+        if me in _in_force:
+            return None
         row = declare(counter)
-    buffer.in_force = True
+    _in_force[me] = True
     if row.declared_at > when_all_tell():  # the clock of who declared it was ahead
         row.declared_at = timezone.now()
         row.save(using=counter.db, update_fields=["declared_at"])
-    return is_window_over(row)
-
-
-def declare(counter: Declaration, switch_on: bool = False, is_off: bool = False) -> CounterState:
-    """Put this process's declaration in force, and with ``switch_on`` also counting, but only if counting still
-    ``is_off``, or is not, as the caller has seen: what an operator says stays. Returns the row."""
-    with transaction.atomic(using=counter.db):
-        rows = CounterState.objects.using(counter.db).select_for_update()
-        row, is_new = rows.get_or_create(counter=counter.name)
-        if bool(row.off_since) != is_off or (not switch_on and row.fingerprint == counter.fingerprint):
-            return row  # meanwhile, somebody else was faster
-        row.declared_at = when_all_tell() if switch_on else timezone.now()
-        row.fingerprint, row.off_since, row.mark, row.walk_speed = counter.fingerprint, None, "", ""
-        row.save(using=counter.db)
-        counter.buffer.reset()
-    event, level = "on" if switch_on else "declared", logging.INFO if is_new else logging.WARNING
-    record(event, counter, level=level, wait=round(window(row)))
     return row
 
 
-def window(row: CounterState) -> float:
-    """Return for how many seconds readers go on to count rows after this was declared."""
-    return deploy_seconds() + (row.declared_at - timezone.now()).total_seconds()
+def declare(counter: Declaration) -> CounterState:
+    """Put this process's declaration in force, unless another process has just done so, or switched counting off.
+    Returns the row."""
+    with transaction.atomic(using=counter.db):
+        row, is_new = _lock_row(counter)
+        if row.off_since or row.fingerprint == counter.fingerprint:
+            return row
+        _start_waiting(counter, row, timezone.now())
+    level = logging.INFO if is_new else logging.WARNING
+    record("declared", counter, level=level, wait=round(seconds_to_wait(row)))
+    return row
+
+
+def _lock_row(counter: Declaration) -> tuple[CounterState, bool]:
+    """Lock the row of a counter, and return it, and whether it is new."""
+    return CounterState.objects.using(counter.db).select_for_update().get_or_create(counter=counter.name)
+
+
+def _start_waiting(counter: Declaration, row: CounterState, declared_at: datetime) -> None:
+    """Declare a counter. No generation begins until all processes know it (rule: window)."""
+    row.fingerprint, row.declared_at, row.off_since = counter.fingerprint, declared_at, None
+    row.mark = row.walk_speed = ""
+    row.save(using=counter.db)
+    counter.buffer.reset()
 
 
 # ------------------------------------------------------------------------- the switch
@@ -89,11 +93,18 @@ def tell_redis(counter: Declaration) -> None:
             counter.buffer.switch_off()
 
 
-def switch_on(counter: Declaration, is_off: bool = True) -> float:
+def switch_on(counter: Declaration, was_off: bool = True) -> float:
     """Have writers tell Redis again, as after a change of the declaration. Returns for how many seconds readers go on
-    to count rows. BufferUnavailable if Redis can't be told; then counting stays off."""
+    to count rows. Does nothing if counting is on already; or off, if it ``was_off`` only in Redis, which has gone back
+    in time. BufferUnavailable if Redis can't be told; then nothing has changed."""
     forbid_transaction(counter.db)
-    return window(declare(counter, switch_on=True, is_off=is_off))
+    with transaction.atomic(using=counter.db):
+        row, _ = _lock_row(counter)
+        if bool(row.off_since) != was_off:
+            return 0.0
+        _start_waiting(counter, row, when_all_tell())
+    record("on", counter, level=logging.WARNING, wait=round(seconds_to_wait(row)))
+    return seconds_to_wait(row)
 
 
 def when_all_tell() -> datetime:

@@ -28,7 +28,7 @@ from ..models import CounterState
 from ..sql.everyone import PAGE, Counted, Pages
 from ..sql.owners import of_owners
 from .findings import Difference, Result, record_skipped, record_wrong, unexplained
-from .generations import state_row, walk_from_the_start
+from .generations import forbid_replaced, state_row, walk_from_the_start
 from .history import record
 
 SHARE = 0.05
@@ -196,6 +196,7 @@ def recount(
 ) -> Result:
     """Compare these owners, or everyone, as ``Counter.recount`` says."""
     forbid_transaction(counter.db)
+    forbid_replaced(counter)
     walker = Walker(counter, dry_run)
     if owner_keys is None:
         walker.compare_everyone(progress, stopped)

@@ -24,7 +24,7 @@ from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import RecountRequest
 from notifications_counter.monitoring.status import read_counter
 from notifications_counter.upkeep.generations import state_row
-from tests.support import announce, create, notify, redis_out_of_reach
+from tests.support import announce, create, entries, notify, redis_out_of_reach
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
@@ -140,6 +140,15 @@ def test_what_flushes_and_walks_find_is_a_warning_for_a_day(few_healed, health, 
         assert (f"Warning: unread: {words}" in out) == is_shown
     assert len(json.loads(check("--json")[0])["warnings"]) == 2 * is_shown
     assert health()[0] == 200
+
+
+@pytest.mark.parametrize(("days", "is_shown"), [(1, False), (3, True)])
+def test_a_walk_that_comes_to_nobody_in_time_is_a_warning(few_healed, days, is_shown):
+    found(walk_began_at=timezone.now() - timedelta(days=days, minutes=1))
+    with entries(WALK_SECONDS=86400):
+        assert ("unread: The last walk over everyone began 3 d" in check()[0]) == is_shown
+    with entries(WALK_SECONDS=0):
+        assert "walk" not in check()[0]
 
 
 def test_a_database_that_is_out_of_reach(child_environment):

@@ -67,16 +67,16 @@ class Process(greenlet.greenlet):
     running: "Process | None" = None
     at = ""  # the step that is next
 
-    def __init__(self, work: Callable[[], Any], counter: Counter, in_force: bool | None = None):
+    def __init__(self, work: Callable[[], Any], in_force: dict[tuple[str, str], bool] | None = None):
         super().__init__(work)
-        self.counter, self.in_force = counter, in_force
+        self.in_force = in_force or {}  # what it has found
         self.go_on()
 
     def go_on(self, killed: bool = False) -> None:
         if not self.dead:
-            self.counter.buffer.in_force, Process.running, self.at = self.in_force, self, ""
+            switch._in_force, Process.running, self.at = self.in_force, self, ""
             (self.throw if killed else self.switch)()
-            self.in_force, Process.running = self.counter.buffer.in_force, None
+            Process.running = None
 
     def pause(self, step: str) -> None:
         self.at = step
@@ -155,10 +155,11 @@ class Replay:
             return self.write(me, process) if type(process) is model.Writer else self.befall(process.what)
         counter = self.counters[process.declared]
         if type(process) is model.Reader:
-            return Process(lambda: self.read(me, process, counter), counter)
+            return Process(lambda: self.read(me, process, counter))
         if type(process) is model.Flusher:
-            return Process(lambda: [counter.flush() for _ in range(process.runs)], counter)
-        healer = Process(lambda: [counter.heal() for _ in range(process.runs)], counter, process.started or None)
+            return Process(lambda: [counter.flush() for _ in range(process.runs)])
+        found = {(counter.buffer.keys.base, counter.fingerprint): True} if process.started else {}
+        healer = Process(lambda: [counter.heal() for _ in range(process.runs)], found)
         while healer.at != process.step:
             healer.go_on()
         return healer

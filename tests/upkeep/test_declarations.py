@@ -5,6 +5,7 @@ from datetime import timedelta
 from enum import IntEnum
 from functools import cached_property
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.db.models import BigAutoField, IntegerField, Q, TextField
@@ -73,6 +74,10 @@ def test_a_deployment(alice, bob, caplog):
         unread.heal()  # the first run of the new flusher
         assert in_force() == {unread.fingerprint}
         assert [record.wait for record in caplog.records if getattr(record, "event", "") == "declared"] == [HOUR]
+        with mock.patch.dict(switch._in_force, clear=True):  # in an old process of the site, somebody flushes
+            assert old.flush() == Result()
+            with pytest.raises(ConfigurationError, match="Restart this process"):
+                old.recount()
         unheard(create, bob)  # by an old process, which tells nobody
         for _ in range(2):
             assert_reads(alice, bob)

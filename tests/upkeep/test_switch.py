@@ -169,6 +169,16 @@ def test_a_flusher_that_is_at_work_does_not_undo_it(healed, alice):
     assert_comes_back(alice)
 
 
+def test_a_recount_does_not_take_stored_totals_for_wrong(healed, alice):
+    notify(alice)
+    unread.flush()
+    switch("off")
+    create(alice)
+    assert unread.recount() == Result(1)
+    switch("on")
+    assert_comes_back(alice)
+
+
 def test_monitoring_says_so(healed, alice):
     create(alice)
     unread.buffer.client.call("HSET", unread.buffer.keys.state, "cut_at", 1)  # it has waited for long
@@ -177,4 +187,4 @@ def test_monitoring_says_so(healed, alice):
     (problem,) = status.problems
     since = CounterState.objects.get(counter="unread").off_since.timestamp()
     assert (problem.kind, problem.since, "Counting has been off since" in problem.text) == ("off", since, True)
-    assert (status.counters["unread"].recovery, status.counters["unread"].off_since) == ("off", since)
+    assert (status.counters["unread"].phase, status.counters["unread"].off_since) == ("off", since)

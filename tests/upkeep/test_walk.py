@@ -76,13 +76,13 @@ def test_a_walk_lets_others_work_in_between(restored, caplog):
     """A heal ends with its time, and says that there is more to do. Reads never wait for it."""
     caplog.set_level(logging.INFO, "notifications_counter")
     heals = [unread.heal(0)]
-    assert read_counter(unread).recovery == "running"
+    assert read_counter(unread).phase == "running"
     assert_reads(*restored)
     while heals[-1].unfinished:
         heals.append(unread.heal(0))
         assert len(heals) < 9
     assert [heal.owners for heal in heals] == [2, 2, 2, 2, 1, 0][: len(heals)]
-    assert read_counter(unread).recovery == ""
+    assert read_counter(unread).phase == ""
     assert [r.event for r in caplog.records if r.name == "notifications_counter"][-1] == "walked"
     assert unread.flush() == Result(9)
     assert_exact(*restored)
