@@ -33,7 +33,7 @@ def heal(counter: Declaration, seconds: float, progress: Callable[[int], None], 
     if row is None or row.off_since or seconds_to_wait(row) > 0:
         return Result()
     _doubt_requested(counter)
-    _ground_overdue(buffer, stopped)
+    _ground_overdue(buffer)
     row, status = state_row(counter).first(), buffer.status()
     if status.ready == OFF:  # Redis is as it was before somebody switched counting on
         switch_on(counter, was_off=False)
@@ -59,7 +59,7 @@ def _doubt_requested(counter: Declaration) -> None:
         requests = requests.filter(pk__gt=found[-1][0])  # PostgreSQL would read deleted rows again and again
 
 
-def _ground_overdue(buffer: Buffer, stopped: Callable[[], bool]) -> None:
+def _ground_overdue(buffer: Buffer) -> None:
     """Ground overdue intents, and each of them again whenever its age has doubled. Drop those whose transaction must be
     dead (rule: stays)."""
     now = buffer.status().now
@@ -68,7 +68,7 @@ def _ground_overdue(buffer: Buffer, stopped: Callable[[], bool]) -> None:
         is_young = 0 <= age < max(options.HEAL_AFTER, 2 * age_then)  # below 0: the clock was set back
         if age >= options.MAX_TRANSACTION_AGE:
             buffer.ground(intent.id, drop=True)
-        elif not is_young and not stopped():
+        elif not is_young:
             buffer.ground(intent.id)
 
 

@@ -406,13 +406,16 @@ class Flusher(NamedTuple):
                 owners = tuple(owner._replace(pending=False, flushing=owner.pending) for owner in redis.owners)
                 redis = redis._replace(owners=owners, batch=name)
             rank = mark.rank if mark.batch == redis.batch or not rule("mark.resume") else 0
-            following = self._replace(step="fetch", seen=(mark, redis.batch, rank))
+            size = sum(owner.flushing for owner in redis.owners)
+            following = self._replace(step="fetch", seen=(mark, redis.batch, rank, size))
             yield "", redis, db, following if redis.batch else again
         elif self.step == "fetch":
-            _, batch, rank = self.seen
+            _, batch, rank, size = self.seen
             chunk = [owner for owner, waiting in enumerate(redis.owners) if waiting.flushing]
-            if rank >= len(chunk):
+            if rank >= size:
                 yield "", redis, db, self._replace(step="drop")
+            elif rank >= len(chunk):  # somebody has dropped the batch, or lost it
+                yield "", redis, db, self._replace(step="apply", seen=(*self.seen, None, None))
             else:
                 total = redis.owners[chunk[rank]].total
                 if isinstance(total, int):
@@ -423,17 +426,17 @@ class Flusher(NamedTuple):
             rows = db.owners[self.seen[-1]].counted(self.declared)
             yield "", redis, db, self._replace(step="apply", seen=(*self.seen, rows))
         elif self.step == "apply" and not db.locked:
-            mark, batch, rank, owner, total = self.seen
+            mark, batch, rank, size, owner, total = self.seen
             if db.mark != mark and rule("mark"):
                 yield "refused", redis, db, again
                 return
             new = Mark(batch, rank + 1, f"{name}.{rank}")
-            applied = change(db, owner, stored=total)._replace(mark=new)
-            yield "", redis, applied, self._replace(step="fetch", seen=(new, batch, rank + 1))
+            applied = (db if owner is None else change(db, owner, stored=total))._replace(mark=new)
+            yield "", redis, applied, self._replace(step="fetch", seen=(new, batch, rank + 1, size))
             if self.can_die:
                 yield "killed", redis, applied, again
         elif self.step == "drop":
-            mark, batch, _ = self.seen
+            mark, batch, *_ = self.seen
             if redis.batch == batch or not rule("drop_batch"):
                 redis = of_all(redis, flushing=False)._replace(batch="", finished=mark)
             yield "", redis, db, again
