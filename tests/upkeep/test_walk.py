@@ -166,9 +166,6 @@ WRONG: dict[str, Callable[[Any, Any], Any]] = {
     "stored": lambda redis, user: unheard(UserNotificationsCount.objects.filter(pk=user.pk).update, unread_count=-7),
     "not stored": lambda redis, user: unheard(UserNotificationsCount.objects.filter(pk=user.pk)._raw_delete, "default"),
     "cached": lambda redis, user: redis.set(buffer().keys.total(generation(buffer()), str(user.pk)), 9),
-    "rows deleted": lambda redis, user: unheard(
-        Notification.objects.filter(user=user, title="0")._raw_delete, "default"
-    ),
     "rows created": lambda redis, user: create_unheard(user, user),
 }
 
