@@ -22,7 +22,7 @@ from notifications_counter import counters
 from notifications_counter.buffer.client import Client, client_of
 from notifications_counter.counters import BUILT_IN, all_counters, unread, unseen
 from notifications_counter.declaration import declarations
-from notifications_counter.testing import delete_keys, isolated_counters
+from notifications_counter.testing import isolated_counters
 
 from .support import in_use
 
@@ -67,13 +67,6 @@ def _known_server(django_db_blocker: Any) -> None:
 def _own_keys() -> Iterator[None]:
     with isolated_counters():
         yield
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _marks() -> Iterator[None]:
-    """Delete the marks of the databases that Django has emptied after each test, when the test's own keys were gone."""
-    yield
-    delete_keys(settings.NOTIFICATIONS_COUNTER["KEY_PREFIX"])
 
 
 @pytest.fixture

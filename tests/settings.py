@@ -39,9 +39,8 @@ CACHES = {
     }
 }
 
-# Each worker has a prefix of its own, because it deletes what is under it after each module.
 NOTIFICATIONS_COUNTER: dict[str, Any] = {
-    "KEY_PREFIX": os.environ.get("TEST_KEY_PREFIX", f"nc-tests-{os.environ.get('PYTEST_XDIST_WORKER', '')}"),
+    "KEY_PREFIX": os.environ.get("TEST_KEY_PREFIX", "nc-tests"),
     "DEPLOY_SECONDS": 0,
     "WALK_SECONDS": 0,  # tests of recounts break counts themselves
 }

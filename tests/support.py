@@ -90,11 +90,6 @@ def status_of(counter: Counter = unread, **options: Any) -> Status:
     return read_status(visible_counters([counter]), **options)
 
 
-def is_walking(counter: Counter = unread) -> bool:
-    """Whether some pages of a walk that began with a generation are not done."""
-    return read_counter(counter).phase == Phase.WALKING
-
-
 def is_ready(counter: Counter = unread) -> bool:
     """Whether reads use what Redis holds."""
     return read_counter(counter).phase in (Phase.NORMAL, Phase.WALKING)

@@ -328,17 +328,16 @@ def test_what_redis_says_of_itself():
 
 @pytest.mark.once
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(("collation", "ids"), [("nocase", {"W006"}), (None, set())])
-def test_texts_that_the_database_takes_for_equal(declare, collation, ids):
+def test_texts_that_the_database_takes_for_equal(declare):
     with isolate_apps("tests.tasks"):
-        Owner = model("Owner", id=models.CharField(max_length=9, primary_key=True, db_collation=collation))
+        Owner = model("Owner", id=models.CharField(max_length=9, primary_key=True, db_collation="nocase"))
         tables = Owner, Row, Totals = Owner, model("Row", user=to(Owner)), totals_with(Owner)
     with connection.schema_editor() as editor:
         for each in tables:
             editor.create_model(each)
     try:
         assert declare(Row, totals=Totals) == {}
-        assert deployed().keys() & {"W006"} == ids
+        assert "W006" in deployed()
     finally:
         with connection.schema_editor() as editor:
             for each in reversed(tables):

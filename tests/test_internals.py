@@ -127,28 +127,3 @@ def test_a_commit_comes_after_the_atomic_block_and_before_the_hooks():
     with OtherConnection() as other:
         other.run(run)
     assert said == [True, ("commit", False, [set(), set()]), "hook", "without a savepoint"]
-
-
-@pytest.mark.django_db(transaction=True)
-def test_the_first_wrapper_of_statements_is_the_outermost_and_stays():
-    calls: list[str] = []
-
-    def wrapper(name: str) -> Any:
-        def wrap(execute: Any, *args: Any) -> Any:
-            calls.append(name)
-            return execute(*args)
-
-        return wrap
-
-    def run() -> None:
-        connection = connections["default"]
-        connection.ensure_connection()  # MariaDB asks the server some questions then
-        connection.execute_wrappers.insert(0, wrapper("ours"))
-        with connection.execute_wrapper(wrapper("theirs")), connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 2")
-
-    with OtherConnection() as other:
-        other.run(run)
-    assert calls == ["ours", "theirs", "ours"]
