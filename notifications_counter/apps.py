@@ -1,5 +1,5 @@
 from django.apps import AppConfig
-from django.db.models.signals import post_migrate, post_save
+from django.db.models.signals import post_migrate
 from django.utils.translation import gettext_lazy as _
 
 from .internals import autodiscover_modules
@@ -12,10 +12,9 @@ class NotificationsCounterConfig(AppConfig):
 
     def ready(self) -> None:
         from . import checks  # noqa: F401
-        from .databases.identity import look_up_after_migrate, renew_restored
+        from .databases.identity import look_up_after_migrate
         from .writes import hook
 
         autodiscover_modules("counters")
         hook.install()
         post_migrate.connect(look_up_after_migrate, sender=self)
-        post_save.connect(renew_restored, sender=self.get_model("DatabaseId"))

@@ -82,18 +82,14 @@ def urls_of(alias: str) -> list[str]:
 
 
 def parse(url: str) -> SettingsDict | None:
-    """Return a URL as arguments of a connection. None if it is not the URL of a Redis, or if its host is really the
-    beginning of a password with ``/``, ``?`` or ``#``."""
+    """Return a URL as arguments of a connection. None if it is not the URL of a Redis, or has an ``@`` behind the host:
+    then that host is the beginning of a password with ``/``, ``?`` or ``#``."""
     try:
         arguments: SettingsDict = parse_url(url.strip())  # type: ignore[no-untyped-call]
     except (AttributeError, ValueError):
         return None
-    parts = urlsplit(url.strip())
-    if parts.scheme == "unix":
-        is_cut_short = parts.netloc.rpartition("@")[2] != ""
-    else:
-        is_cut_short = "@" in parts.path + parts.query.partition("=")[0] + parts.fragment
-    return None if is_cut_short else arguments
+    _scheme, _netloc, *rest = urlsplit(url.strip())
+    return None if "@" in "".join(rest) else arguments
 
 
 def reason_of(error: BaseException) -> str:

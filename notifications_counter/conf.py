@@ -67,8 +67,7 @@ class Entry(Generic[T]):
         self.name = name
 
     def __get__(self, options: Options, owner: type) -> T:
-        found = vars(options)  # before the settings are read: another thread may override them meanwhile
-        value = found[self.name] = options.entries.get(self.name, self.default)  # next time, Python finds it
+        value: T = options.entries.get(self.name, self.default)
         return value
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from inspect import getattr_static, ismemberdescriptor
 
 from asgiref.sync import sync_to_async
 from django.db.models import Q
@@ -53,9 +52,11 @@ class Counter(Declaration):
 
     def attach(self, objects: Iterable[object], name: str) -> None:
         """Set the count of each of these owners as an attribute of this name. A queryset is evaluated. Costs as much as
-        ``counts``. ValueError if the objects need the attribute: it is a field, a property or a method."""
+        ``counts``. ValueError if their class has such an attribute."""
         found = list(many(objects))
-        _require_free(name, found)
+        for kind in {each.__class__ for each in found}:
+            if hasattr(kind, name):
+                raise ValueError(f"{kind.__name__} has a {name!r} of its own. Pass another name to attach().")
         keys = self.keys_of(found)
         counts = self._reader.counts(keys)
         for each, key in zip(found, keys, strict=True):
@@ -133,15 +134,6 @@ class Counter(Declaration):
         inside a transaction, and ConfigurationError if a newer release has replaced this one.
         """
         invalidate(self)
-
-
-def _require_free(name: str, objects: Iterable[object]) -> None:
-    """Raise ValueError if the class of an object computes this attribute. A cached_property, Django's or Python's, is
-    meant to be replaced."""
-    for kind in {each.__class__ for each in objects}:
-        computed = getattr_static(kind, name, None)
-        if hasattr(computed, "__get__") and not ismemberdescriptor(computed) and not hasattr(computed, "func"):
-            raise ValueError(f"{kind.__name__} has a {name!r} of its own. Pass another name to attach().")
 
 
 def all_counters() -> list[Counter]:

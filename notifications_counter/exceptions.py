@@ -1,5 +1,7 @@
 """The exceptions that the app raises. Each message says what to do."""
 
+from django.db import InterfaceError, InternalError, OperationalError
+
 
 class CounterError(Exception):
     """The base class of the app's exceptions."""
@@ -18,3 +20,11 @@ class ConfigurationError(CounterError):
 class NotInTransaction(CounterError):
     """A flush or a recount was called inside a transaction, which may be rolled back, and does not see what others
     commit; or autocommit is off, or raw SQL has begun a transaction, and nothing would be committed."""
+
+
+OUTAGES = (BufferUnavailable, OperationalError, InterfaceError, InternalError)
+"""Errors that go away: Redis or the database is unreachable, or busy. PostgreSQL raises an InternalError where it is
+read-only, as during a failover, and if a transaction was idle for too long."""
+
+EXPECTED = (CounterError, *OUTAGES)
+"""Errors that are no mistake in the code. Their messages say what to do, so nobody needs a traceback."""

@@ -11,25 +11,18 @@ from typing import Generic, NamedTuple, TypeVar
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DEFAULT_DB_ALIAS, InterfaceError, InternalError, OperationalError, connections, router
+from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.db.models import Model
 
 from .databases.identity import look_up
 from .databases.routing import alias_for, in_schema, schema_of, working_on
 from .declaration import Declaration
-from .exceptions import BufferUnavailable, CounterError
+from .exceptions import EXPECTED, OUTAGES, BufferUnavailable
 from .models import DatabaseId
 
 logger = logging.getLogger("notifications_counter")
 
 C = TypeVar("C", bound=Declaration)
-
-OUTAGES = (BufferUnavailable, OperationalError, InterfaceError, InternalError)
-"""Errors that go away: Redis or the database is unreachable, or busy. PostgreSQL raises an InternalError where it is
-read-only, as during a failover, and if a transaction was idle for too long."""
-
-EXPECTED = (CounterError, *OUTAGES)
-"""Errors that are no mistake in the code. Their messages say what to do, so nobody needs a traceback."""
 
 
 class Place(NamedTuple):
@@ -161,22 +154,19 @@ def at(place: Place) -> Iterator[None]:
 
 def at_each(local: Iterable[LocalCounter[C]], work: Callable[[LocalCounter[C]], object]) -> None:
     """Call a function at the place of each counter. If it fails for one, go on with the others. In the end, raise one
-    error, a mistake in the code if there is one, and log the others, an outage of Redis once."""
-    failed: list[tuple[bool, str, Exception]] = []
+    error, a mistake in the code if there is one, and log the others. The same message counts once."""
+    failed: dict[str, tuple[str, Exception]] = {}
     for each in local:
         try:
             with at(each.place):
                 work(each)
         except Exception as error:
             connections[each.place.alias].close_if_unusable_or_obsolete()
-            if not isinstance(error, BufferUnavailable):  # which is about no counter
-                error.add_note(each.name)
-            failed.append((isinstance(error, EXPECTED), each.name, error))
-    if failed:
-        (_, _, first), *others = sorted(failed, key=lambda failure: failure[0])
-        for is_expected, name, other in others:
-            if type(other) is type(first) is BufferUnavailable:  # the same Redis, which is down
-                continue
-            about = {"event": "run_failed", "counter": name, "reason": str(other)}
-            logger.error("%s: %s", name, other, exc_info=None if is_expected else other, extra=about)
-        raise first
+            error.add_note(each.name)
+            failed.setdefault(str(error), (each.name, error))
+    mistakes_first = sorted(failed.values(), key=lambda failure: isinstance(failure[1], EXPECTED))
+    for name, other in mistakes_first[1:]:
+        about = {"event": "run_failed", "counter": name, "reason": str(other)}
+        logger.error("%s: %s", name, other, exc_info=None if isinstance(other, EXPECTED) else other, extra=about)
+    if mistakes_first:
+        raise mistakes_first[0][1]

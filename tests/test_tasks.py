@@ -8,8 +8,8 @@ from django.db import connection
 
 from notifications_counter import tasks, timeseries
 from notifications_counter.counters import all_counters, unread
+from notifications_counter.exceptions import OUTAGES
 from notifications_counter.models import UserNotificationsCount
-from notifications_counter.places import OUTAGES
 from tests.docs.test_docs import page, python_blocks, section
 from tests.support import PATIENCE, OtherConnection, assert_exact, create, execute, session, stored, unheard, wait_until
 

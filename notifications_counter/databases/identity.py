@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from contextlib import nullcontext, suppress
-from functools import partial
 from hashlib import sha256
 from socket import gethostname
 from typing import NamedTuple
@@ -95,18 +94,6 @@ def look_up_after_migrate(using: str, **_: object) -> None:
     """Look up the id of a database after ``migrate`` or ``flush``."""
     with suppress(BufferUnavailable):
         look_up(connections[using])
-
-
-def renew_restored(using: str, raw: bool, **_: object) -> None:
-    """Renew the id of a database that is loaded from a fixture. A test with ``serialized_rollback`` restores the id
-    that the tests before it had, and Django sends no ``post_migrate``."""
-    if raw:
-        transaction.on_commit(partial(_renew, using), using)
-
-
-def _renew(using: str) -> None:
-    _rows(connections[using]).update(uid=uuid4().hex)
-    look_up_after_migrate(using)
 
 
 def _key(connection: BaseDatabaseWrapper) -> Address:

@@ -16,9 +16,10 @@ from django.db import ProgrammingError, connections
 from django.template.defaultfilters import pluralize
 
 from ..counters import Counter
+from ..exceptions import EXPECTED, OUTAGES
 from ..monitoring.display import explain
 from ..monitoring.status import read_counter
-from ..places import EXPECTED, OUTAGES, LocalCounter, at, local_counters
+from ..places import LocalCounter, at, local_counters
 from ..upkeep.findings import Result
 
 logger = logging.getLogger("notifications_counter")

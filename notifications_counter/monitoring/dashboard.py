@@ -142,10 +142,9 @@ def event_table() -> Table:
     rows: list[list[str]] = []
     for event in history.latest(10):
         with suppress(OSError, *UNREADABLE):
-            _message, title, details = EVENTS[event["type"]]
             fields = {
                 name: grouped(value) if isinstance(value, int) else truncatechars(repr(str(value))[1:-1], 60)
                 for name, value in event.items()
             }
-            rows.append([moment(event["timestamp"]), event["counter"], str(title), details % fields])
-    return Table([_("Time"), _("Counter"), _("Event"), _("Details")], rows, numbers=4)
+            rows.append([moment(event["timestamp"]), event["counter"], _(EVENTS[event["type"]]) % fields])
+    return Table([_("Time"), _("Counter"), _("Event")], rows, numbers=3)

@@ -4,10 +4,8 @@ history."""
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
 
-from django.utils.functional import Promise
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_noop as _
 
 from ..databases.routing import working_on
 from ..declaration import Declaration
@@ -19,59 +17,23 @@ logger = logging.getLogger("notifications_counter")
 LENGTH = 10_000
 """How many events are kept."""
 
-
-class Texts(NamedTuple):
-    """What is said of a type of event: its ``message`` in the log; and its ``title`` and ``details`` on the dashboard.
-    Message and details are format strings for the event's fields."""
-
-    message: str
-    title: str | Promise = ""
-    details: str | Promise = ""
-
-
 EVENTS = {
-    "flush": Texts("flushed %(owners)d owner(s), skipped %(skipped)d, %(seconds).2f s."),
-    "recount": Texts(
-        "compared %(owners)d owner(s), %(wrong)d wrong.", _("Recount"), _("%(owners)s compared, %(wrong)s wrong")
+    "flush": "flushed %(owners)d owner(s), skipped %(skipped)d, %(seconds).2f s.",
+    "recount": _("%(owners)s owner(s) compared, %(wrong)s wrong."),
+    "wrong": _(
+        "%(owners)s wrong count(s): %(examples)s. Rows are counted now. Look for raw SQL, triggers, restored backups."
     ),
-    "wrong": Texts(
-        "%(owners)d owner(s) had a wrong count: %(examples)s. Their rows are counted now. Look for raw SQL, a trigger, "
-        "or a restored backup.",
-        _("Wrong counts"),
-        _("%(owners)s wrong: %(examples)s"),
+    "recovery": _("recovery begins: %(reason)s. Everyone is compared with the rows."),
+    "walked": _("recovery complete: stored totals are up to date."),
+    "declared": _("declaration changed. Rows are counted for %(wait)s s, until all processes have it."),
+    "off": _("counting off: reads count rows."),
+    "on": _("counting on again. Rows are counted for %(wait)s s, until all processes know."),
+    "replaced": _(
+        "flusher replaced by one of another release. Restart this one with the code and settings of that release."
     ),
-    "recovery": Texts(
-        "%(reason)s. Recovery begins: the first read of each owner counts rows, and everyone is "
-        "compared with the stored totals.",
-        _("Recovery began"),
-        "%(reason)s",
-    ),
-    "walked": Texts(
-        "everyone was compared with the stored totals.", _("Recovery complete"), _("stored totals are up to date")
-    ),
-    "declared": Texts(
-        "its declaration is new. Rows are counted for the next %(wait)d s, until all processes have it.",
-        _("Declaration changed"),
-        _("by a new release"),
-    ),
-    "off": Texts(
-        "counting is off: reads count rows, and nobody tells Redis of writes.",
-        _("Counting off"),
-        _("reads count rows"),
-    ),
-    "on": Texts(
-        "counting is on again. Rows are counted for the next %(wait)d s, until all processes know.",
-        _("Counting on"),
-        _("until all processes know, reads count rows"),
-    ),
-    "replaced": Texts(
-        "a flusher of another release declares it differently. This process no longer flushes it. "
-        "Restart it with the code and settings of that release.",
-        _("Flusher replaced"),
-        _("by one of another release"),
-    ),
-    "skipped": Texts("%(owners)d owner(s) cannot be stored: %(examples)s.", _("Skipped"), "%(examples)s"),
+    "skipped": _("%(owners)s owner(s) not stored: %(examples)s."),
 }
+"""What is said of each type of event, in the log and, translated, on the dashboard: a format string for its fields."""
 
 history = EventLog("history")
 
@@ -79,7 +41,7 @@ history = EventLog("history")
 def log_event(type: str, counter: Declaration, level: int = logging.INFO, **fields: object) -> dict[str, object]:
     """Log an event, and return its fields."""
     event = {"counter": counter.name, **fields}
-    logger.log(level, f"%(counter)s: {EVENTS[type].message}", event, extra={"event": type, **event})
+    logger.log(level, f"%(counter)s: {EVENTS[type]}", event, extra={"event": type, **event})
     return event
 
 

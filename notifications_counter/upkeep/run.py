@@ -8,7 +8,7 @@ from contextlib import suppress
 from django.db import OperationalError
 
 from ..declaration import Declaration
-from ..places import EXPECTED, OUTAGES
+from ..exceptions import EXPECTED, OUTAGES
 from .findings import Result
 from .flush import Flusher
 from .heal import SECONDS, heal

@@ -78,7 +78,7 @@ def test_counters_events_and_the_server(admin_client, url, few_healed, alice):
     assert shown["State"] == "recovering, up to owner 7"
     assert re.fullmatch(r"[\d.]+ m?s ago", shown["Last flush"])
     page = said(response.content.decode())
-    for text in ("Recovery complete", "\\x00: full", "x…", "noeviction"):
+    for text in ("recovery complete", "\\x00: full", "x…", "noeviction"):
         assert text in page
     assert re.search(r"(Redis|Valkey) \d+\.\d+", page)
 
