@@ -71,7 +71,7 @@ class Declaration(Owners):
     ``totals``       a subclass of BaseCount whose one-to-one primary key is the owner; for several columns, a model
                      with columns of the same names, as its composite primary key or under a unique constraint
     ``field``        its integer field for the count, a BigIntegerField for a sum
-    ``is_used``        False for a built-in counter that the site does not use. It is not registered, and cannot be used
+    ``is_used``      False for a built-in counter that the site does not use. It is not registered, and cannot be used
     """
 
     def __init__(
@@ -86,20 +86,11 @@ class Declaration(Owners):
         sum: str | None = None,
         is_used: bool = True,
     ):
-        self.name = name
-        self.source_label = source
-        self.owner = owner if isinstance(owner, str) else tuple(owner)
+        super().__init__(name, source, owner, totals, is_used)
         self.q = condition
         self.sum = sum
         self.least = -math.inf if sum else 0  # a lower count is wrong
-        self.totals_label = totals
         self.field = field
-        self.is_used = is_used
-        for what, label in (("source", source), ("totals", totals)):
-            if not isinstance(label, str) or label.count(".") != 1:
-                raise ConfigurationError(
-                    f'The {what} of counter {name!r} must be a string such as "app_label.Model", not {label!r:.200}.'
-                )
         if not isinstance(condition, Q):
             raise ConfigurationError(f"The condition of counter {name!r} must be a Q object, not {condition!r:.200}.")
         if apps.ready:

@@ -22,13 +22,20 @@ from .primary_keys import SEPARATOR, CompositeKey, First, Key, fits, plain, prim
 
 
 class Owners:
-    """The owners in a declaration. Each has a primary key, and an *owner key*, its text."""
+    """The owners in a declaration: columns of the source, and of the totals. Each owner has a primary key, and an
+    *owner key*, its text."""
 
-    name: str
-    source_label: str
-    owner: str | tuple[str, ...]
-    totals_label: str
-    is_used: bool
+    def __init__(self, name: str, source: str, owner: str | Sequence[str], totals: str, is_used: bool):
+        self.name = name
+        self.source_label = source
+        self.owner = owner if isinstance(owner, str) else tuple(owner)
+        self.totals_label = totals
+        self.is_used = is_used
+        for what, label in (("source", source), ("totals", totals)):
+            if not isinstance(label, str) or label.count(".") != 1:
+                raise ConfigurationError(
+                    f'The {what} of counter {name!r} must be a string such as "app_label.Model", not {label!r:.200}.'
+                )
 
     @cached_property
     def source(self) -> type[Model]:
