@@ -274,6 +274,10 @@ class Writer(NamedTuple):
     def confirmed(self, redis: Redis, is_undone: bool = False) -> Redis:
         deltas = tuple(self.delta(owner, self.declared) for owner in range(len(self.deltas)))
         known = None if "unknown" in self.faults or is_undone else deltas
+        if self.failed and not self.is_away:  # if Redis has the intent all the same, healing grounds it
+            for owner in self.owners:
+                redis = doubt(redis, owner)
+            return redis if self.owners else doubt_everyone(redis)
         return redis if self.is_away else confirm(redis, self.number, self.owners, known, self.declared)
 
     def committed(self, db: Database) -> Database:
