@@ -134,7 +134,7 @@ class Reader:
         """Return the number of rows that count, by owner. Owners without such rows are left out."""
         counter = self.counter
         rows: QuerySet = QuerySet(counter.source, using=counter.db).filter(counter.q).filter(owners).order_by()
-        counts = rows.values_list(*counter.owner_attnames).annotate(counted_rows=counter.condition.total)
+        counts = rows.values_list(*counter.owner_attnames).annotate(counted_rows=counter.condition.aggregate)
         return {row[:-1] if counter.has_several_columns else row[0]: row[-1] for row in counts}
 
 

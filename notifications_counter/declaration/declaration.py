@@ -71,7 +71,7 @@ class Declaration(Owners):
     ``totals``       a subclass of BaseCount whose one-to-one primary key is the owner; for several columns, a model
                      with columns of the same names, as its composite primary key or under a unique constraint
     ``field``        its integer field for the count, a BigIntegerField for a sum
-    ``is_used``        False for a built-in counter that the site does not use. It is not registered, and cannot be used
+    ``is_used``      False for a built-in counter that the site does not use. It is not registered, and cannot be used
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class Declaration(Owners):
         return {}  # by id of the database
 
     def is_silent(self, connection: BaseDatabaseWrapper) -> bool:
-        """Return whether this process takes counting for off, so that it tells nobody of writes."""
+        """Return whether this process believes that counting is off, and tells Redis nothing."""
         try:
             return self.buffer_in(connection).is_silent
         except BufferUnavailable:
