@@ -21,9 +21,8 @@ from .declaration import Declaration
 from .declaration.primary_keys import First, Key
 from .exceptions import BufferUnavailable
 from .internals import BaseDatabaseWrapper
-from .sql.owners import of_owners
+from .sql.owners import of_owners, per_statement
 from .writes.ledger import Ledger
-from .writes.rows import per_statement
 
 READ_COMMITTED = {"read committed", "read uncommitted"}
 """Isolation levels at which a transaction sees the commits of others."""
