@@ -5,7 +5,7 @@ import random
 import re
 import threading
 import time
-from collections import Counter
+from collections import Counter as Tally
 from functools import partial
 from http.client import HTTPConnection, HTTPException
 from http.cookies import SimpleCookie
@@ -31,7 +31,7 @@ class Visitor(threading.Thread):
         self.connection = HTTPConnection("127.0.0.1", port, timeout=30)
         self.cookies: dict[str, str] = {}
         self.inbox: list[tuple[str, str]] = []
-        self.done = Counter(requests=0, notifications=0, failed=0)
+        self.done = Tally(requests=0, notifications=0, failed=0)
         self.trouble = ""
 
     def run(self) -> None:
@@ -113,6 +113,6 @@ def badge(port: int, user: int) -> int:
     return json.loads(visitor.request("GET", "/counts/"))["unread"]
 
 
-def done(visitors: list[Visitor]) -> Counter[str]:
+def done(visitors: list[Visitor]) -> Tally[str]:
     """Return what they have done together."""
-    return sum((visitor.done for visitor in visitors), Counter())
+    return sum((visitor.done for visitor in visitors), Tally())

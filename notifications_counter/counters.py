@@ -85,10 +85,10 @@ class Counter(Declaration):
         progress: Callable[[int, int], None] = lambda done, total: None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> Result:
-        """Write the counts of owners that have changed since the last flush to the database, 20,000 in each statement.
+        """Store the counts of all owners that have changed since the last flush, in chunks of up to 20,000 owners.
 
-        A counter that is new is healed first. After each chunk, ``progress`` is called with the number of owners done
-        and of all owners in the batch, and the flush ends if ``stopped`` returns True. Raises NotInTransaction inside a
+        A new counter is healed first. After each chunk, ``progress`` is called with the number of owners done, and of
+        those in the batch; the flush ends there if ``stopped`` returns True. Raises NotInTransaction inside a
         transaction.
         """
         forbid_transaction(self.db)

@@ -21,9 +21,8 @@ from .declaration import Declaration
 from .declaration.primary_keys import First, Key
 from .exceptions import BufferUnavailable
 from .internals import BaseDatabaseWrapper
-from .sql.owners import of_owners
+from .sql.owners import of_owners, per_statement
 from .writes.ledger import Ledger
-from .writes.rows import per_statement
 
 READ_COMMITTED = {"read committed", "read uncommitted"}
 """Isolation levels at which a transaction sees the commits of others."""
@@ -134,7 +133,7 @@ class Reader:
         """Return the number of rows that count, by owner. Owners without such rows are left out."""
         counter = self.counter
         rows: QuerySet = QuerySet(counter.source, using=counter.db).filter(counter.q).filter(owners).order_by()
-        counts = rows.values_list(*counter.owner_attnames).annotate(counted_rows=counter.condition.total)
+        counts = rows.values_list(*counter.owner_attnames).annotate(counted_rows=counter.condition.aggregate)
         return {row[:-1] if counter.has_several_columns else row[0]: row[-1] for row in counts}
 
 

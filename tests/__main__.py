@@ -15,7 +15,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter as Tally
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -119,7 +119,7 @@ def start_database(kind: str, stack: ExitStack) -> tuple[str, dict[str, str]]:
     return f"{server.name} {server.version}", {"TEST_DATABASE_PORT": str(server.port)}
 
 
-def pytest(arguments: list[str], environment: dict[str, str]) -> tuple[int, list[str], Counter[str]]:
+def pytest(arguments: list[str], environment: dict[str, str]) -> tuple[int, list[str], Tally[str]]:
     """Run pytest. Returns its exit code, the tests that failed, and how many were skipped for want of what."""
     with tempfile.NamedTemporaryFile("r", prefix="notifications-counter-") as outcomes:
         environment = {**os.environ, **environment, "TEST_OUTCOMES": outcomes.name}
@@ -127,7 +127,7 @@ def pytest(arguments: list[str], environment: dict[str, str]) -> tuple[int, list
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         code = subprocess.run([sys.executable, "-m", "pytest", *arguments], cwd=ROOT, env=environment).returncode
         found = json.loads(outcomes.read() or "{}")
-    return code, found.get("failed", []), Counter(found.get("missing", []))
+    return code, found.get("failed", []), Tally(found.get("missing", []))
 
 
 if __name__ == "__main__":

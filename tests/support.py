@@ -1,4 +1,4 @@
-"""What tests of exactness share."""
+"""Helpers of the tests of exactness."""
 
 import os
 import threading

@@ -167,7 +167,7 @@ class Buffer:
         self.client.call("HSET", self.keys.state, "finished", "")
 
     def switch_off(self) -> None:
-        """Have readers count rows, and writers tell nobody, until ``reset``."""
+        """Let readers count rows, and writers tell Redis nothing, until ``reset``."""
         self.client.call("SET", self.keys.ready, OFF)
 
     def listen(self, seconds: int) -> None:

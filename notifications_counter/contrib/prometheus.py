@@ -53,7 +53,7 @@ def _metrics(status: Status) -> Iterator[Metric]:
             if name == "up" or not each.error:
                 metric.add_metric([each.counter, each.database, each.schema or ""], value(each))
         yield metric
-    trouble = GaugeMetricFamily(f"{PREFIX}redis_trouble", "Had processes trouble with Redis in the last minute?")
+    trouble = GaugeMetricFamily(f"{PREFIX}redis_trouble", "Did processes have trouble with Redis in the last minute?")
     if not all(each.error for each in status.counters.values()):
         trouble.add_metric([], bool(status.trouble and status.trouble.goes_on))
     yield trouble

@@ -66,8 +66,8 @@ class Condition:
         return Case(When(self.q, then=added), default=Value(0), output_field=IntegerField())
 
     @cached_property
-    def total(self) -> Aggregate:
-        """An aggregate over rows that count: the count."""
+    def aggregate(self) -> Aggregate:
+        """The count, as an aggregate over the rows that count."""
         return Sum(self.summed.name, default=0, output_field=BigIntegerField()) if self.summed else Count("pk")
 
     @cached_property

@@ -192,7 +192,7 @@ class Declaration(Owners):
         return {}  # by id of the database
 
     def is_silent(self, connection: BaseDatabaseWrapper) -> bool:
-        """Return whether this process takes counting for off, so that it tells nobody of writes."""
+        """Return whether this process believes that counting is off, and tells Redis nothing."""
         try:
             return self.buffer_in(connection).is_silent
         except BufferUnavailable:

@@ -12,7 +12,7 @@ import asyncio
 import json
 import logging
 import time
-from collections import Counter as Numbers
+from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
@@ -88,7 +88,7 @@ class Feeds:
     def __init__(self) -> None:
         self._lock = Lock()
         self._by_badge: dict[LocalBadge, set[Feed]] = {}
-        self._numbers: Numbers[str] = Numbers()  # of feeds, by user
+        self._numbers: Tally[str] = Tally()  # of feeds, by user
         self._thread: Thread | None = None
         self._is_deaf = False
         self._has_changed = True  # has a feed been opened or closed since the channels were chosen?

@@ -73,7 +73,7 @@ class Pages:
     def _read(self, of_rows: Where, of_totals: Where, size: int, count: Combinable | None = None) -> list[Counted]:
         """Return the first owners that have rows that satisfy one condition, or a total that satisfies another. Rows
         are counted by ``count``, by default as the counter does."""
-        counter, count = self.counter, count or self.counter.condition.total
+        counter, count = self.counter, count or self.counter.condition.aggregate
         rows = self._owners(self._rows(of_rows), counter.owner_attnames, size, counted_rows=count)
         totals = self._owners(self._totals(of_totals), self.total_names, size, counted_total=F(counter.field))
         (rows_sql, rows_params), (totals_sql, totals_params) = self._compile(rows), self._compile(totals)

@@ -1,4 +1,4 @@
-"""SQL conditions for the rows of some owners."""
+"""SQL conditions for the rows of some owners, and how many of them fit into a statement."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from django.db import connections
 from django.db.models import BooleanField, Field, IntegerField
 from django.db.models.expressions import RawSQL
 
+from ..chunks import chunked
 from ..declaration import Declaration
 from ..declaration.primary_keys import Key
 from ..internals import BaseDatabaseWrapper, Param
@@ -45,3 +46,11 @@ def arrays(counter: Declaration, connection: BaseDatabaseWrapper) -> str:
     column is the key of an owner without rows, not an error."""
     kinds = ("bigint" if isinstance(f, IntegerField) else f.rel_db_type(connection) for f in counter.key_fields)
     return ", ".join(f"%s::{kind}[]" for kind in kinds)
+
+
+def per_statement(items: Sequence[Key], using: str) -> Sequence[Sequence[Key]]:
+    """Return items in chunks that fit into the parameters of one statement."""
+    size = min(connections[using].features.max_query_params or 5000, 5000) * 9 // 10
+    if items and isinstance(items[0], tuple):  # a composite primary key
+        size //= len(items[0])
+    return chunked(items, size)

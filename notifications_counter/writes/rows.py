@@ -15,11 +15,11 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Random
 from django.db.models.lookups import Exact, In
 
-from ..chunks import chunked
 from ..declaration import Declaration
 from ..declaration.condition import expressions_of, is_lookup_of_django
 from ..declaration.primary_keys import Key
 from ..internals import BaseDatabaseWrapper, Col, ExtraWhere, Param, Query, SQLCompiler
+from ..sql.owners import per_statement
 from .doubts import OwnerKey
 
 Row = tuple[Param, ...]
@@ -113,14 +113,6 @@ def sums_of(counters: Sequence[Declaration], rows: Tally[Row]) -> Iterator[tuple
 
 
 # ------------------------------------------------------------------------ locks
-def per_statement(items: Sequence[Key], using: str) -> Sequence[Sequence[Key]]:
-    """Return items in chunks that fit into the parameters of one statement."""
-    size = min(connections[using].features.max_query_params or 5000, 5000) * 9 // 10
-    if items and isinstance(items[0], tuple):  # a composite primary key
-        size //= len(items[0])
-    return chunked(items, size)
-
-
 def lock_rows(query: Query, connection: BaseDatabaseWrapper, counters: tuple[Declaration, ...]) -> Tally[Row]:
     """Lock the rows that a query of one table selects, in the order of their primary keys. Compiling a QuerySet would
     take several times as long as everything else."""

@@ -1,8 +1,7 @@
 """How a statement changes counts.
 
-There are two ways. Either the statement says it, or its rows do, which are locked before it or returned by it: then its
-deltas are known. Otherwise the owners of its rows are in doubt, so their next reads count rows. If not even the owners
-can be known, everyone is.
+Its deltas are known if the statement says them, or its rows do, which are locked before it or returned by it. Otherwise
+the owners of its rows are in doubt, so their next reads count rows. If not even the owners are known, everyone is.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def test_what_a_row_adds_to_a_sum(priority, value):
 @pytest.mark.parametrize("column", ["id", "priority"])
 def test_a_sum_is_an_integer(column):
     Ticket.objects.create(priority=3)
-    total = Ticket.objects.aggregate(total=Condition(Ticket, Q(), column).total)["total"]
+    total = Ticket.objects.aggregate(total=Condition(Ticket, Q(), column).aggregate)["total"]
     assert type(total) is int
 
 

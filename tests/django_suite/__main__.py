@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter as Tally
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -144,12 +144,12 @@ def try_out(database: str, suite: Suite, environment: dict[str, str]) -> bool:
     with ThreadPoolExecutor(PROCESSES) as pool:
         reports = pool.map(lambda group: suite.run(group, {**environment, "SUITE_COUNTED": "1"}), groups)
         entries = [entry for entries in reports for entry in entries]
-    tally: Counter[str] = Counter()
+    tally: Tally[str] = Tally()
     for entry in entries:
         tally.update(entry.get("tally", {"tests": entry.get("tests", 0)}))
     wrong = [entry["wrong"] for entry in entries if "wrong" in entry]
     failed = failures(entries)
-    expected = Counter(filter(None, (reason(database, *failure) for failure in failed.items())))
+    expected = Tally(filter(None, (reason(database, *failure) for failure in failed.items())))
     unexpected = {test: error for test, error in failed.items() if not reason(database, test, error)}
     number = len(unexpected)
     if again := sorted(unexpected.keys() - {"all tests"}):

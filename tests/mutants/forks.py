@@ -5,7 +5,7 @@ import functools
 import gc
 import os
 import sys
-from collections import Counter
+from collections import Counter as Tally
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -34,8 +34,8 @@ class Forks:
 
     def __init__(self) -> None:
         self.failed: set[str] = set()
-        self.seconds: Counter[str] = Counter()
-        self.kills: Counter[object] = Counter()
+        self.seconds: Tally[str] = Tally()
+        self.kills: Tally[object] = Tally()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.seconds[report.nodeid] += report.duration

@@ -39,7 +39,7 @@ objects = Notification.objects
 
 
 # --------------------------------------------------------------------------------------------------- transactions
-def test_whoever_has_changed_begins_before_a_statement_that_may_commit(alice):
+def test_changes_are_announced_before_a_statement_that_may_commit(alice):
     with transaction.atomic():
         create(alice)
         assert unread.buffer.status().intents == 0

@@ -13,7 +13,7 @@ from ..console import CounterCommand, add_places, find_counters
 
 
 class Command(CounterCommand):
-    help = "Switches counting off in an incident, or on again: meanwhile, reads count rows, and writes tell nobody."
+    help = "Switches counting off in an incident, or on again: meanwhile, reads count rows, and writes skip Redis."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("state", choices=["off", "on"])
