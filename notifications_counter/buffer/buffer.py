@@ -164,7 +164,7 @@ class Buffer:
     def reset(self) -> None:
         """Put everyone in doubt until a generation begins, and take announcements."""
         self.client.call("DEL", self.keys.ready)
-        self.client.call("HSET", self.keys.state, "finished", "")
+        self.client.call("HSET", self.keys.state, "mark", "")
 
     def switch_off(self) -> None:
         """Let readers count rows, and writers tell Redis nothing, until ``reset``."""

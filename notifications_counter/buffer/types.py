@@ -51,7 +51,7 @@ class BufferStatus:
     """The state of a counter in Redis, as ``status.lua`` returns it. Times are seconds of the Redis clock.
 
     ``ready`` is what readers may use, and ``server`` the name of the server when the generation began. ``batch`` is the
-    batch under way, and ``finished`` the mark of the last one that was dropped, or of the generation.
+    batch under way, and ``mark`` that of the last one that was dropped, or of the generation.
     ``cut_at`` is when nothing was pending for the last time. The flusher last ``ran_at`` this time of its own clock,
     and ``failure`` says why it failed, if it did.
     """
@@ -59,7 +59,7 @@ class BufferStatus:
     ready: str = ""
     server: str = ""
     batch: str = ""
-    finished: str = ""
+    mark: str = ""
     failure: str = ""
     cut_at: int = 0
     ran_at: int = 0

@@ -73,7 +73,7 @@ def lost(status: BufferStatus, row: CounterState, server: str) -> str:
     if status.ready in ("", OFF):
         return NOT_READY
     # rule: agree
-    if status.finished != row.mark and not (status.batch and row.mark.startswith(f"{status.batch}:")):
+    if status.mark != row.mark and not (status.batch and row.mark.startswith(f"{status.batch}:")):
         return "Redis or the database went back in time"
     return ""
 

@@ -60,7 +60,7 @@ class Redis(NamedTuple):
     server: int = 0  # its name at the last recovery
     run: int = 0  # its name now
     batch: str = ""  # what is cut and not dropped
-    finished: Mark = FIRST  # of the last batch that was dropped. NONE: the key `state` is gone
+    mark: Mark = FIRST  # of the last batch that was dropped. NONE: the key `state` is gone
     intents: tuple[Intent, ...] = ()
     everyone: int = 0  # intents that name no owners
 
@@ -118,7 +118,7 @@ def of_all(redis: Redis, **fields: Any) -> Redis:
 # -------------------------------------------------------------------------------------------------------- the scripts
 def agree(redis: Redis, mark: Mark) -> bool:
     """Whether both are in one generation, and neither went back to before what the other one has of a flush."""
-    return redis.finished == mark or (redis.batch != "" and redis.batch == mark.batch)
+    return redis.mark == mark or (redis.batch != "" and redis.batch == mark.batch)
 
 
 def is_lost(redis: Redis, db: Database) -> bool:
@@ -146,7 +146,7 @@ def doubt_everyone(redis: Redis, name: str = "everyone") -> Redis:
 
 def announce(redis: Redis, number: int, owners: tuple[int, ...], known: bool = True) -> Redis | None:
     """None if it is refused. ``known``: the database knows of a generation."""
-    if known and redis.finished == NONE and rule("unknown_redis"):
+    if known and redis.mark == NONE and rule("unknown_redis"):
         return None
     redis = redis._replace(intents=tuple(sorted((*redis.intents, Intent(number, owners)))))
     if not owners:
@@ -213,7 +213,7 @@ def recover(redis: Redis, generation: str, server: int, declared: int) -> Redis:
     redis = of_all(redis, pending=False, flushing=False)
     if rule("generation"):
         redis = of_all(redis, total=None, flagged=False)
-    redis = redis._replace(batch="", finished=Mark(random=generation), generation=generation)
+    redis = redis._replace(batch="", mark=Mark(random=generation), generation=generation)
     return redis._replace(server=server, ready=declared)
 
 
@@ -442,7 +442,7 @@ class Flusher(NamedTuple):
         elif self.step == "drop":
             mark, batch, *_ = self.seen
             if redis.batch == batch or not rule("drop_batch"):
-                redis = of_all(redis, flushing=False)._replace(batch="", finished=mark)
+                redis = of_all(redis, flushing=False)._replace(batch="", mark=mark)
             yield "", redis, db, again
 
 
@@ -576,8 +576,8 @@ class Switch(NamedTuple):
 
 
 KEYS_LOST: dict[str, Callable[[Redis], Redis]] = {
-    "empty": lambda r: Redis(tuple(Owner() for _ in r.owners), "", None, -1, r.run, finished=NONE),
-    "state": lambda r: r._replace(server=-1, batch="", finished=NONE),
+    "empty": lambda r: Redis(tuple(Owner() for _ in r.owners), "", None, -1, r.run, mark=NONE),
+    "state": lambda r: r._replace(server=-1, batch="", mark=NONE),
     "ready": lambda r: r._replace(ready=None),
     "totals": lambda r: of_all(r, total=None, flagged=False),
 }

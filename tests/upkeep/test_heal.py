@@ -31,7 +31,7 @@ BY_A_WALK = ["pending", "flushing"]
 
 
 @pytest.mark.parametrize(
-    ("key", "field"), [*((key, "") for key in NOTICED + BY_A_WALK), ("state", "batch"), ("state", "finished")], ids=str
+    ("key", "field"), [*((key, "") for key in NOTICED + BY_A_WALK), ("state", "batch"), ("state", "mark")], ids=str
 )
 def test_a_key_that_somebody_deletes(healed, alice, bob, redis_client, key, field):
     """Counts are right all the time, and stored totals at the latest after a walk. More: tests/protocol."""

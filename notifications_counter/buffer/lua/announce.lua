@@ -6,7 +6,7 @@
 local ready_now = redis.call('GET', ready)
 if ready_now == 'off' then return 2 end
 -- rule: unknown_redis
-if ARGV[3] == '1' and redis.call('HEXISTS', state, 'finished') == 0 then return 0 end
+if ARGV[3] == '1' and redis.call('HEXISTS', state, 'mark') == 0 then return 0 end
 if redis.call('HEXISTS', intents, ARGV[1]) == 1 then return 1 end -- it was sent twice
 local now = redis.call('TIME')[1]
 local entry = '{"began":' .. now .. ',"checked":' .. now .. ',"owners":' .. ARGV[2] .. '}'

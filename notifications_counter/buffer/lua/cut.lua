@@ -2,9 +2,9 @@
 -- KEYS  pending (zset)  flushing (zset)  state (hash)
 -- ARGV  1 mark in the database  2 id for a new batch
 -- Reply the id of the batch and its size; '' and 0 if nothing waits, or Redis and the database do not agree
-local batch, finished = unpack(redis.call('HMGET', state, 'batch', 'finished'))
+local batch, mark = unpack(redis.call('HMGET', state, 'batch', 'mark'))
 -- rule: agree
-if finished ~= ARGV[1] and batch ~= ARGV[1]:match('^(%x+):') then return {'', 0} end
+if mark ~= ARGV[1] and batch ~= ARGV[1]:match('^(%x+):') then return {'', 0} end
 if not batch then
   run_without_memory(state)
   redis.call('HSET', state, 'cut_at', redis.call('TIME')[1])

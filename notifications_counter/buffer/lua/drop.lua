@@ -6,5 +6,5 @@
 if redis.call('HGET', state, 'batch') ~= ARGV[1] then return 0 end
 redis.call('UNLINK', flushing)
 redis.call('HDEL', state, 'batch')
-redis.call('HSET', state, 'finished', ARGV[2])
+redis.call('HSET', state, 'mark', ARGV[2])
 return 1
