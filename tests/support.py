@@ -35,9 +35,6 @@ from notifications_counter.upkeep.generations import Phase
 from notifications_counter.writes import hook
 from servers import HOST
 
-# Its name before Django 6.1.
-savepoint_create = getattr(transaction, "savepoint_create", None) or transaction.savepoint
-
 CLUSTER = "notifications_counter.contrib.redis_cluster.ClusterConnectionFactory"
 """Connects a cache to a Redis Cluster."""
 

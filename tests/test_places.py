@@ -2,15 +2,17 @@
 
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, ProgrammingError
 
 from notifications_counter import places as module
 from notifications_counter.counters import unread
 from notifications_counter.databases.routing import working_on
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.places import LocalCounter, Place, at_each, local_counters, visible_counters
+from notifications_counter.places import _id_of as id_of
 
 pytestmark = pytest.mark.once
 
@@ -46,6 +48,20 @@ def test_the_places_of_a_site(monkeypatch):
     assert found() == [HERE, TENANT]
     monkeypatch.setattr(module, "_id_of", lambda place: None)
     assert found() == [HERE]  # where it will be
+
+
+def test_a_database_out_of_reach_is_a_place_and_one_without_our_tables_is_none(monkeypatch):
+    connections = {"blue": SimpleNamespace(close_if_unusable_or_obsolete=lambda: None)}
+    monkeypatch.setattr(module, "connections", connections)
+    for reason, found in (
+        (OperationalError("unable to open database file"), "blue"),
+        (OperationalError("no such table: notifications_counter_databaseid"), None),
+        (ProgrammingError("relation does not exist"), None),
+    ):
+        unavailable = BufferUnavailable()
+        unavailable.__cause__ = reason
+        monkeypatch.setattr(module, "look_up", mock.Mock(side_effect=unavailable))
+        assert id_of(Place("blue")) == found
 
 
 def test_all_places_are_seen_outside_of_tenants():

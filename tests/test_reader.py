@@ -33,7 +33,6 @@ from tests.support import (
     redis_out_of_reach,
     round_trips,
     rows,
-    savepoint_create,
     sent,
     undone,
 )
@@ -201,11 +200,10 @@ def test_what_a_transaction_has_changed_by_raw_sql_is_cached_for_nobody_else(ali
 
 def test_requests_go_with_what_is_rolled_back(alice, bob):
     with redis_out_of_reach(), transaction.atomic():
-        savepoint = savepoint_create()
-        objects.create(user=alice, title="x")
-        begin_now()
-        assert RecountRequest.objects.count() == 1
-        transaction.savepoint_rollback(savepoint)
+        with undone():
+            objects.create(user=alice, title="x")
+            begin_now()
+            assert RecountRequest.objects.count() == 1
         assert not RecountRequest.objects.exists()
         objects.create(user=alice, title="x")
         objects.create(user=bob, title="x")

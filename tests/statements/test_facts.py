@@ -131,7 +131,6 @@ def test_rows_are_asked_where_not_all_is_said(fresh, owners, updates, django_ass
 OF_A_SUM: dict[str, Update] = {
     "equality": change(Q(weight=7), weight=-2),
     "other types": change(Q(weight="7"), weight=3),
-    "nothing added": change(Q(weight=0), weight=9),
     "nothing left": change(Q(weight=7), weight=0),
 }
 
