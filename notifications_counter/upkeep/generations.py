@@ -94,7 +94,7 @@ def walk_from_the_start(speed: str) -> dict[str, Any]:
     """Return the fields of a row when a walk begins. The one that is under way is given up."""
     now = timezone.now()
     return {
-        "walk": uuid4().hex,
+        "page": uuid4().hex,
         "walk_speed": speed,
         "walked_to": None,
         "walk_began_at": now,

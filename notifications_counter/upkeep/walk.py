@@ -135,10 +135,21 @@ class Walker:
         """Go on with the walk that is under way, or begin one if it is time: page after page until ``is_over`` at full
         speed, a single page of a gentle walk. Returns whether there is more to do at full speed. If another flusher is
         faster, it goes on alone."""
-        started = time.monotonic()  # a gentle walk's one page; finding it is what takes long
-        while page := self._next():
-            row, found = page
+        while (row := self._position()) is not None:
+            now, started = timezone.now(), time.monotonic()
+            if not row.walk_speed:
+                if not options.WALK_SECONDS or _is_within(row.walk_began_at, now):
+                    return False
+                self._move(row, **walk_from_the_start(row.GENTLE))
+                continue
+            if _is_within(now, row.walk_resumes_at):
+                return False
             is_gentle = row.walk_speed == row.GENTLE
+            found = self._page(row.walked_to)
+            if not found:
+                if self._move(row, walk_speed="") and not is_gentle:
+                    record("walked", self.counter)
+                return False
             (self.compare if is_gentle else self.compare_stored)(found)
             self._remove_orphans(found)
             rest = (time.monotonic() - started) * (1 / SHARE - 1) if is_gentle else 0
@@ -156,29 +167,15 @@ class Walker:
         # rule: declared_walk
         return state_row(self.counter).filter(fingerprint=self.counter.fingerprint, off_since=None)
 
-    def _next(self) -> tuple[CounterState, list[Counted]] | None:
-        """Return the row of the counter, and the owners of the next page. None if no page is due."""
-        row = self._row.first()
-        if row is None:
-            return None
-        if not row.walk_speed:
-            if not options.WALK_SECONDS or _is_within(row.walk_began_at, timezone.now()):
-                return None
-            self._move(row, **walk_from_the_start(row.GENTLE))
-            return self._next()
-        if _is_within(timezone.now(), row.walk_resumes_at):
-            return None
-        if found := self._page(row.walked_to):
-            return row, found
-        if self._move(row, walk_speed="") and row.walk_speed == row.FULL_SPEED:
-            record("walked", self.counter)
-        return None
+    def _position(self) -> CounterState | None:
+        """Return the row of the counter, which says how far the walk has come; None if nobody may walk."""
+        return self._row.first()
 
     def _move(self, seen: CounterState, **fields: Any) -> bool:
         """Move a walk behind a page that is done. Returns False, and does nothing, if it is not where it was ``seen``
         any more."""
         # rule: position
-        return bool(self._row.filter(walk=seen.walk).update(**{"walk": uuid4().hex, **fields}))
+        return bool(self._row.filter(page=seen.page).update(**{"page": uuid4().hex, **fields}))
 
 
 def _is_within(earlier: datetime, later: datetime) -> bool:

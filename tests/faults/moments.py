@@ -76,7 +76,7 @@ OF_HEALING: list[Call] = [
     ("generation", heal, "begin_generation"),  # the transaction in which one begins, if Redis has lost something
     ("recover", Buffer, "begin_generation"),  # what it asks of Redis
     # A walk is next, compare, move, and a recount only compares.
-    ("next", Walker, "_next"),
+    ("next", Walker, "_position"),
     ("compare", Walker, "compare"),
     ("compare", Walker, "compare_stored"),
     ("move", Walker, "_move"),

@@ -48,7 +48,7 @@ STEPS: list[tuple[Any, str]] = [
     (heal, "put_in_force:begin _doubt_requested:requests _ground_overdue:ground state_row:check switch_on:on"),
     (QuerySet, "delete:delete"),
     (generations, "walk_from_the_start:note"),
-    (walk.Walker, "_next:page compare:compare compare_stored:compare _doubt:doubt _move:leave"),
+    (walk.Walker, "_position:page compare:compare compare_stored:compare _doubt:doubt _move:leave"),
 ]
 """What does the steps of the model, and their names."""
 
