@@ -178,7 +178,7 @@ class Client:
             return self._exchange_with_nodes(calls)
         connection = self._take()
         try:
-            answers = connection.exchange(calls, wait or not connection.is_held)
+            answers = connection.send(calls, wait or not connection.is_held)
         except BaseException:
             connection.release(close=True)
             raise

@@ -21,7 +21,7 @@ class Connection:
     any failure the connection must be closed.
 
     ``late``     calls and replies that were read before the connection is used again
-    ``is_held``  whether a thread keeps it after an exchange
+    ``is_held``  whether a thread keeps it after a call
     ``known``    scripts that the server has run
     ``outages``  how many there had been when it was made
     """
@@ -37,7 +37,7 @@ class Connection:
         self._connection = pool.get_connection()
         self._connection.register_connect_callback(self._begin_anew)
 
-    def exchange(self, calls: Sequence[Call], wait: bool) -> list[Answer]:
+    def send(self, calls: Sequence[Call], wait: bool) -> list[Answer]:
         """Send calls in one go. Returns each call that was owed a reply with this reply, which may be a ResponseError;
         without ``wait`` nothing, so that the calls are owed theirs, unless the server has yet to learn a script: then
         it may have to be sent again, before anything else. Raises one of FAILURES."""
