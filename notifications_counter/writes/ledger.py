@@ -75,10 +75,11 @@ class Ledger:
         if in_manual_transaction(connection):
             context = as_manual_transaction(connection)
         elif not connection.in_atomic_block and not self.is_of_copy:
-            log = TransactionLog(connection)
-            if owners is not None and not log.announce_owners(owners, connection):
-                return self._write_alone(log, owners, execute)
-            log.committed(connection)  # confirms those whom Redis has accepted
+            if owners is not None:
+                log = TransactionLog(connection)
+                if not log.announce_owners(owners, connection):
+                    return self._write_alone(log, owners, execute)
+                log.confirm(connection)  # those that Redis has accepted: nothing has changed
             context = transaction.atomic(using=self.using)
         with context:
             return self._write_inside(execute)
@@ -91,10 +92,10 @@ class Ledger:
             raise
         except ANSWERS:  # it is over; of an UPDATE of a child model, a part may be committed
             log.add({counter: dict.fromkeys(owner_keys) for counter, owner_keys in owners.items()})
-            log.committed(self._connection())
+            log.confirm(self._connection())
             raise
         log.add(change)
-        log.committed(self._connection())
+        log.confirm(self._connection())
         return result
 
     def _write_inside(self, execute: Callable[[], tuple[T, Deltas]]) -> T:
@@ -175,7 +176,7 @@ class Ledger:
     def _after_commit(self) -> None:
         logs, self._ending = self._ending, []
         for log in logs:
-            log.committed(self._connection())
+            log.confirm(self._connection())
 
     def _after_rollback(self, is_done: bool) -> None:
         logs, self._ending = [*self._ending, *self._drop_logs()], []

@@ -116,7 +116,7 @@ class TransactionLog:
         return refused
 
     # ---------------------------------------------------------------- confirm
-    def committed(self, connection: BaseDatabaseWrapper) -> None:
+    def confirm(self, connection: BaseDatabaseWrapper) -> None:
         """Confirm the deltas: the database has committed. A failure does not reach the site, but an exception
         that is meant for it does, such as a time limit. Then healing finds the intents."""
         with in_schema(connection, self.schema):
