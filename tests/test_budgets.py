@@ -103,7 +103,7 @@ OPERATIONS = [
     ("100 create() and a count() in a transaction", lambda: in_one_transaction(100), 1, 103),
     # maintenance
     ("flush() of nothing", lambda: unread.flush, 1, 2),
-    ("flush() of 2,500", lambda: send(users(2500, each=0)) or unread.flush, 6, 11),
+    ("flush() of 2,500", lambda: send(users(2500, each=0)) or unread.flush, 6, 8),
     ("heal(), all is well", lambda: unread.heal, 4, 4),
     ("recount() of 2,500", lambda: partial(unread.recount, users(2500)), 5, 4),
     ("recount() of everyone, 2,500", lambda: users(2500) and unread.recount, 5, 5),

@@ -42,9 +42,6 @@ from .history import log_event
 CHUNK = 20_000
 """Owners that a statement stores."""
 
-REFUSALS = (DataError, IntegrityError, ProgrammingError)
-"""Errors with which a database refuses a count: it does not fit its column, or two owners are equal to it."""
-
 RAISED = {"P0001", 1644}
 """What PostgreSQL and MySQL say of an error that a trigger raises. Others of its kind are not about one count."""
 
@@ -140,9 +137,9 @@ class Flusher:
         with transaction.atomic(using=self.counter.db):
             if not state_row(self.counter).filter(mark=row.mark).update(mark=mark):  # rule: mark
                 return False
-            keys = sorted(counts)
-            there = self.target.stored(keys)
-            self._store_these([key for key in keys if counts[key] or key in there], counts)
+            zeros = [key for key, count in counts.items() if not count]
+            needless = set(zeros) - self.target.stored(zeros).keys()  # who has no row needs none
+            self._store_these(sorted(counts.keys() - needless), counts)
         row.mark = mark
         return True
 
@@ -154,9 +151,7 @@ class Flusher:
             with transaction.atomic(using=self.counter.db):
                 self.store(self.target, Chunk(self.counter.columns_of(keys), [counts[key] for key in keys]))
         except DatabaseError as error:
-            is_raised = not RAISED.isdisjoint((getattr(error.__cause__, "sqlstate", None), *error.args))
-            is_about_one = is_raised or not isinstance(error, ProgrammingError) or len(keys) > 1
-            if not is_about_one or not (is_raised or isinstance(error, REFUSALS)):
+            if not _refuses_a_count(error, is_alone=len(keys) == 1):
                 raise
             if len(keys) == 1:
                 self._skip(keys[0], counts, f": {error}")
@@ -183,3 +178,11 @@ class Flusher:
         if any(changes.values()):
             with suppress(BufferUnavailable), working_on(self.counter.db):
                 TimeSeries().update_counters({f"{self.counter.name}:{what}": n for what, n in changes.items() if n})
+
+
+def _refuses_a_count(error: DatabaseError, is_alone: bool) -> bool:
+    """Return whether a database refuses a count: because it does not fit its column, or a trigger raises an error, or
+    two owners are equal to PostgreSQL, which is a ProgrammingError. That of an owner alone has another cause."""
+    if not RAISED.isdisjoint((getattr(error.__cause__, "sqlstate", None), *error.args)):
+        return True
+    return isinstance(error, DataError | IntegrityError) or (isinstance(error, ProgrammingError) and not is_alone)
