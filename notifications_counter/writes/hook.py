@@ -69,11 +69,11 @@ def _hook(kind: type[SQLCompiler], name: str) -> Execute:
         # If the method is inherited, others may still patch that of the parent.
         run = partial(original, compiler) if original else getattr(super(kind, compiler), name)
         counters, connection = _counters_of(compiler), compiler.connection
-        fields = next(iter((*args, *kwargs.values())), None) if returns_fields else None
-        if name == "execute_returning_sql" and not (fields and connection.features.can_return_rows_from_update):
-            counters = ()  # it calls execute_sql()
         if not counters:
             return run(*args, **kwargs)
+        fields = (args[0] if args else kwargs.get("returning_fields")) if returns_fields else None
+        if name == "execute_returning_sql" and not (fields and connection.features.can_return_rows_from_update):
+            return run(*args, **kwargs)  # it calls execute_sql()
         if lack_columns(counters, compiler.query.get_meta().model):
             everyone = dict.fromkeys(counters, ALL_IN_DOUBT)
             return Ledger.on(connection).write(None, lambda: (run(*args, **kwargs), everyone))

@@ -123,15 +123,15 @@ class Insert(Statement):
         query, result = self.query, self.run(self.fields)
         updated = {field.attname for field in query.update_fields}
         moves = query.on_conflict is not None and any(counter.moves(updated) for counter in self.counters)
-        if moves or not self.is_stock:
+        key, returned = query.model._meta.pk.attname, [field.attname for field in self.fields or ()]
+        # A row that was in conflict by other columns has a key of its own.
+        is_told = key in returned or not {*query.unique_fields} - {*query.model._meta.pk_fields}
+        if moves or not self.is_stock or not is_told:
             return result, self.everyone
-        key, returned = query.model._meta.pk, [field.attname for field in self.fields or ()]
-        if key.attname in returned:
-            pks = [row[returned.index(key.attname)] for row in result or () if row is not None]
-        elif query.unique_fields and {*query.unique_fields} != {*query.model._meta.pk_fields}:
-            pks = [None]  # a row that was in conflict has a key of its own
+        if key in returned:
+            pks = [row[returned.index(key)] for row in result or () if row is not None]
         else:
-            pks = [getattr(instance, key.attname, None) for instance in query.objs]
+            pks = [getattr(instance, key, None) for instance in query.objs]
         found = lock_keys(query.model, self.connection, pks, self.counters)
         if found.total() != len(pks):  # a key is unknown, an expression, or stored in another form
             return result, self.everyone
