@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from itertools import chain
 from typing import Any
@@ -22,7 +21,7 @@ from asgiref.sync import sync_to_async
 
 from .buffer.calls import ARGUMENTS, Argument, Call
 from .buffer.client import Client, client_of
-from .buffer.types import UNREADABLE, decode, pairs, parse_int
+from .buffer.types import decode, pairs
 from .chunks import chunked, in_groups
 from .conf import check_name, is_integer, options
 from .databases.identity import current
@@ -132,7 +131,7 @@ class EventLog:
 
     def list_types(self) -> list[str]:
         """Return the types of the events in the log, sorted."""
-        return sorted(filter(_is_type, map(decode, self._client.call("SMEMBERS", self._key("types")))))
+        return sorted(map(decode, self._client.call("SMEMBERS", self._key("types"))))
 
     def count_types(self, start: When = None, end: When = None) -> dict[str, int]:
         """Return ``{type: n}`` for the events from ``start`` to ``end``, without types that have none, in two round
@@ -163,7 +162,7 @@ class EventLog:
             size = min(EVENTS_PER_CALL, limit - len(page))
             args = (self.base, direction, size, score, member)
             found = self._client.ask(Call.of("page_events", (key,), args))
-            events = (_decode(parse_int(id_), fields) for id_, _, fields in found)
+            events = (_decode(int(id_), fields) for id_, _, fields in found)
             page += [event for event in events if event is not None]
             if len(found) < size:
                 break
@@ -175,13 +174,9 @@ class EventLog:
     arecord_events = sync_to_async(record_events)
 
 
-def _is_type(kind: object) -> bool:
-    return isinstance(kind, str) and 0 < len(kind) <= 200 and kind.encode(errors="ignore").decode() == kind
-
-
 def _type(kind: object) -> str:
     kind = plain(kind)
-    if not isinstance(kind, str) or not _is_type(kind):
+    if not isinstance(kind, str) or not 0 < len(kind) <= 200 or kind.encode(errors="ignore").decode() != kind:
         raise ValueError(f"The type of an event must be a string of 1 to 200 characters, not {kind!r}.")
     return kind
 
@@ -238,13 +233,9 @@ def _encode(event: Mapping[str, Any]) -> list[Argument]:
     return [kind, "" if timestamp is None else _score(timestamp), len(fields), *flat]
 
 
-def _decode(event_id: int | None, flat: Sequence[Any]) -> Event | None:
-    """Return an event. None if it is gone, or foreign."""
-    with suppress(*UNREADABLE):
-        event = {decode(name): json.loads(value) for name, value in pairs(flat)}
-        if event_id is not None and _is_type(event["type"]) and _is_number(event["timestamp"]):
-            return {"id": event_id, **event}
-    return None
+def _decode(event_id: int, flat: Sequence[Any]) -> Event | None:
+    """Return an event; None if it is gone."""
+    return {"id": event_id, **{decode(name): json.loads(value) for name, value in pairs(flat)}} if flat else None
 
 
 _log = EventLog()

@@ -22,7 +22,7 @@ from asgiref.sync import sync_to_async
 
 from .buffer.calls import ARGUMENTS, Call
 from .buffer.client import Client, client_of
-from .buffer.types import decode, encode, pairs, parse_int
+from .buffer.types import decode, encode, pairs
 from .chunks import in_groups
 from .conf import check_name, is_integer, options
 from .databases.identity import current
@@ -146,9 +146,7 @@ class TimeSeries:
         end_ = LATEST if end is None else _seconds(end, math.ceil)
         key = f"{self.base}:{precision}:{name}"
         clock, flat = self._client.ask(Call.of("read_series", (key,)))
-        # Foreign slices that cannot be read are left out.
-        read = ((parse_int(slice_), parse_int(count)) for slice_, count in pairs(flat))
-        counts = {slice_: count for slice_, count in read if slice_ is not None and count is not None}
+        counts = {int(slice_): int(count) for slice_, count in pairs(flat)}
         now, window = int(clock), self.samples * precision
         if counts and not any(now - window < slice_ <= now for slice_ in counts):
             now = max(counts)
@@ -181,10 +179,8 @@ class TimeSeries:
                 break
             counters = [f"{self.base}:{decode(member)}" for member in members]
             held = self._client.ask_all([Call("EXISTS", (key,)) for key in counters])  # the server expires some
-            found = (
-                decode(member).partition(":")[2] for member, is_there in zip(members, held, strict=True) if is_there
-            )
-            names += filter(_is_valid, found)
+            found = [decode(member) for member, is_there in zip(members, held, strict=True) if is_there]
+            names += [member.partition(":")[2] for member in found]
             low = encode(f"({decode(members[-1])}")
         return names
 
@@ -223,15 +219,10 @@ class TimeSeries:
         return result
 
     def _known_precisions(self) -> Iterator[int]:
-        """Yield the precisions of known counters, some of which may be of an earlier release. Remove members that
-        name no counter."""
+        """Yield the precisions of known counters, some of which may be of an earlier release."""
         known, low = f"{self.base}:known", "-"
         while found := self._client.call("ZRANGEBYLEX", known, low, "+", "LIMIT", 0, 1):
-            text = decode(found[0]).partition(":")[0]
-            precision = parse_int(text)
-            if precision is None or str(precision) != text or precision <= 0:
-                self._client.call("ZREM", known, found[0])
-                continue
+            precision = int(decode(found[0]).partition(":")[0])
             yield precision
             low = f"[{precision};"
 
@@ -250,13 +241,6 @@ class TimeSeries:
 def _range(precision: int) -> tuple[str, str]:
     """Return the range of a precision's members in ``known``. The character after the colon is the semicolon."""
     return f"[{precision}:", f"({precision};"
-
-
-def _is_valid(name: str) -> bool:
-    try:
-        return bool(_valid(name))
-    except ValueError:
-        return False
 
 
 def _valid(name: object) -> str:

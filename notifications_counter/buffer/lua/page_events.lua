@@ -17,7 +17,6 @@ end
 local page = redis.call(before and 'ZREVRANGE' or 'ZRANGE', events, first, first + limit - 1, 'WITHSCORES')
 local reply = {}
 for i = 1, #page, 2 do
-  local key = event_of(ARGV[1], page[i])
-  reply[#reply + 1] = {page[i], page[i + 1], key and redis.call('HGETALL', key) or {}}
+  reply[#reply + 1] = {page[i], page[i + 1], redis.call('HGETALL', event_of(ARGV[1], page[i]))}
 end
 return reply

@@ -78,15 +78,8 @@ end
 -- Returns the intent in an entry of intents; nothing if there is none, or something else wrote it.
 local function intent_of(entry)
   local is_json, intent = pcall(cjson.decode, entry or '')
-  if not is_json or type(intent) ~= 'table' or type(intent.owners) ~= 'table' then return end
-  for _, owner in ipairs(intent.owners) do
-    if type(owner) ~= 'string' then return end
-  end
-  return intent
+  if is_json and type(intent) == 'table' and type(intent.owners) == 'table' then return intent end
 end
 
--- Returns the key of an event, given the log's base and a member of a set; nothing if something else wrote the member.
-local function event_of(log, member)
-  local id = tonumber(member)
-  return id and log .. ':event:' .. string.format('%.0f', id)
-end
+-- Returns the key of an event, given the log's base and a member of a set.
+local function event_of(log, member) return log .. ':event:' .. string.format('%.0f', tonumber(member)) end

@@ -14,12 +14,13 @@ local size = math.min(math.max(aged, beyond), tonumber(ARGV[5]))
 if size <= 0 then return 0 end
 for _, id in ipairs(redis.call('ZRANGE', events, 0, size - 1)) do
   local key = event_of(ARGV[1], id)
-  local is_json, kind = pcall(cjson.decode, key and redis.call('HGET', key, 'type') or '')
-  if is_json and type(kind) == 'string' then
-    redis.call('ZREM', ARGV[1] .. ':events:' .. kind, id)
-    if redis.call('EXISTS', ARGV[1] .. ':events:' .. kind) == 0 then redis.call('SREM', types, kind) end
+  local kind = redis.call('HGET', key, 'type')
+  if kind then
+    local of_type = ARGV[1] .. ':events:' .. cjson.decode(kind)
+    redis.call('ZREM', of_type, id)
+    if redis.call('EXISTS', of_type) == 0 then redis.call('SREM', types, cjson.decode(kind)) end
   end
-  if key then redis.call('DEL', key) end
+  redis.call('DEL', key)
   redis.call('ZREM', events, id)
 end
 return size
