@@ -25,7 +25,7 @@ from django.db import ProgrammingError, close_old_connections, connections
 from ..buffer import Buffer
 from ..buffer.client import client_of
 from ..buffer.connection import FAILURES
-from ..buffer.types import UNREADABLE, decode
+from ..buffer.types import decode
 from ..caches import reason_of
 from ..conf import options
 from ..counters import Counter
@@ -190,10 +190,9 @@ class Feeds:
             return {badge for badge in list(self._by_badge) if badge.local_counter == channel.local}
         if channel and message["type"] == "message":
             _, counter, place = channel.local
-            with suppress(*UNREADABLE):  # something else may publish, too
-                named = [Badge(counter, str(owner_key)) for owner_key in json.loads(message["data"])]
-                local = (LocalBadge(place, b) for badge in named for b in (badge, badge.whole))
-                return {badge for badge in local if badge in self._by_badge}
+            named = [Badge(counter, owner_key) for owner_key in json.loads(message["data"])]
+            local = (LocalBadge(place, b) for badge in named for b in (badge, badge.whole))
+            return {badge for badge in local if badge in self._by_badge}
         return set()
 
     def _ask_again(self, channels: dict[str, Channel]) -> None:

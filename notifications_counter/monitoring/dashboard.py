@@ -14,7 +14,6 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
-from ..buffer.types import UNREADABLE
 from ..checks.servers import check_server, infos
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
@@ -137,14 +136,12 @@ def server_table(servers: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def event_table() -> Table:
-    """Return the last events of all counters. Events without the fields that a type has are left out, because something
-    else wrote them."""
+    """Return the last events of all counters."""
     rows: list[list[str]] = []
     for event in history.latest(10):
-        with suppress(OSError, *UNREADABLE):
-            fields = {
-                name: grouped(value) if isinstance(value, int) else truncatechars(repr(str(value))[1:-1], 60)
-                for name, value in event.items()
-            }
-            rows.append([moment(event["timestamp"]), event["counter"], _(EVENTS[event["type"]]) % fields])
+        fields = {
+            name: grouped(value) if isinstance(value, int) else truncatechars(repr(str(value))[1:-1], 60)
+            for name, value in event.items()
+        }
+        rows.append([moment(event["timestamp"]), event["counter"], _(EVENTS[event["type"]]) % fields])
     return Table([_("Time"), _("Counter"), _("Event")], rows, numbers=3)
