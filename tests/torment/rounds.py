@@ -14,7 +14,8 @@ from django.test import override_settings
 import servers
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, UserNotificationsCount
-from notifications_counter.monitoring.status import Recovery, read_counter
+from notifications_counter.monitoring.status import read_counter
+from notifications_counter.upkeep.generations import Phase
 from tests.support import CLUSTER, is_ready
 
 from . import truth
@@ -139,7 +140,7 @@ class Round:
         for _ in range(2):
             unread.heal()
             deadline = now() + PATIENCE
-            while read_counter(unread).recovery == Recovery.RUNNING:  # a flusher was killed with a page
+            while read_counter(unread).phase == Phase.WALKING:  # a flusher was killed with a page
                 assert now() < deadline
                 time.sleep(1)
                 unread.heal()

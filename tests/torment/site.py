@@ -27,6 +27,7 @@ from django.test import override_settings
 import servers
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
+from notifications_counter.upkeep.generations import seconds_to_wait
 from notifications_counter.upkeep.switch import put_in_force
 from notifications_counter.writes.rows import columns_of
 from tests.faults.moments import OF_A_FLUSH, OF_A_READ, OF_A_WRITE, OF_HEALING, Countdown, Moments
@@ -173,9 +174,9 @@ class Site:
         def flush() -> None:
             start, calm = now(), self.calm.value
             with buffer_needed():
-                heals = put_in_force(unread)  # else another release does, or nobody until DEPLOY_SECONDS are over
+                heals = may_heal()
                 unread.heal()
-                if heals and put_in_force(unread):
+                if heals and may_heal():
                     journal.note("healed", start, now())
                     self.healed.value |= calm
                 if unread.flush().owners:
@@ -224,6 +225,12 @@ def release(condition: Q, sum: str | None) -> None:
                 delattr(unread, name)
         be_a_new_process()
         columns_of.cache_clear()
+
+
+def may_heal() -> bool:
+    """Whether this release heals. Otherwise another one does, or nobody until DEPLOY_SECONDS are over."""
+    row = put_in_force(unread)
+    return row is not None and not row.off_since and seconds_to_wait(row) <= 0
 
 
 @contextmanager
