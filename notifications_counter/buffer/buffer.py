@@ -54,14 +54,14 @@ class Buffer:
     """One counter in Redis.
 
     ``fingerprint``  of the counter's declaration
-    ``is_known``     whether the database knows of a generation, so that Redis is not new
+    ``has_begun``    whether a generation has, as the database says, so that Redis is not new
     """
 
-    def __init__(self, client: Client, keys: Keys, fingerprint: str = "", is_known: bool = False):
+    def __init__(self, client: Client, keys: Keys, fingerprint: str = "", has_begun: bool = False):
         self.client = client
         self.keys = keys
         self.fingerprint = fingerprint
-        self.is_known = is_known
+        self.has_begun = has_begun
         self.trusted = Trusted("", keys.total("0", ""))
         self.silent_until = 0.0  # by the monotonic clock
 
@@ -145,7 +145,7 @@ class Buffer:
     def announcement(self, intent: str, owners: Sequence[str]) -> Call:
         """Return the call that announces an intent to change these owners' counts; everyone's if there are none. It is
         for before the database commits. The reply is 0 if Redis is new or was emptied."""
-        return self.script_call("announce", intent, owners_as_json(owners), "1" if self.is_known else "")
+        return self.script_call("announce", intent, owners_as_json(owners), "1" if self.has_begun else "")
 
     def confirmation(self, intent: str, owners: Sequence[str], deltas: Sequence[Delta]) -> Call:
         """Return the call that removes an intent and adds the deltas of its owners."""

@@ -183,8 +183,8 @@ class Declaration(Owners):
             return self._buffers[database.id]
         except KeyError:
             keys = Keys(options.KEY_PREFIX, self.name, database.id)
-            is_known = self.name in database.begun
-            buffer = Buffer(client_of(options.CACHE_ALIAS), keys, self.fingerprint, is_known)
+            has_begun = self.name in database.begun
+            buffer = Buffer(client_of(options.CACHE_ALIAS), keys, self.fingerprint, has_begun)
             return self._buffers.setdefault(database.id, buffer)
 
     @cached_property
