@@ -114,6 +114,7 @@ class Buffer:
         if not generation or fingerprint != self.fingerprint:  # rule: declared_read
             raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) has no counts that are ready.")
         self.trusted = Trusted(ready or "", self.keys.total(generation, ""))
+        self.has_begun = True
 
     def fall_silent(self) -> None:
         """Take counting for off, as Redis says."""

@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from ..databases.transactions import outside_transactions
 from ..monitoring.status import CounterStatus, Status, read_status
+from ..upkeep.generations import Phase
 
 PREFIX = "notifications_counter_"
 
@@ -28,7 +29,11 @@ METRICS: list[tuple[str, str, Callable[[CounterStatus], float]]] = [
     ("failing", "Did the last run of the flusher fail?", lambda c: bool(c.failure)),
     ("intents_in_flight", "Intents that are announced to Redis and not confirmed.", lambda c: c.in_flight),
     ("overdue_intents", "Intents in flight for longer than HEAL_AFTER.", lambda c: c.overdue),
-    ("recovering", "Is a recovery due or running? Until it begins, reads count rows.", lambda c: bool(c.phase)),
+    (
+        "recovering",
+        "Is a recovery due or running? Until it begins, reads count rows.",
+        lambda c: c.phase not in (Phase.NORMAL, Phase.OFF),
+    ),
 ]
 
 

@@ -110,7 +110,8 @@ class Ledger:
                 transaction.set_rollback(True, using=self.using)
             else:
                 with suppress(Error):
-                    self._collect(dict.fromkeys(declarations(), ALL_IN_DOUBT))
+                    here = [counter for counter in declarations() if counter.db == self.using]
+                    self._collect(dict.fromkeys(here, ALL_IN_DOUBT))
             raise
 
     def _collect(self, change: Deltas) -> None:

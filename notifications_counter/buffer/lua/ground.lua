@@ -4,6 +4,7 @@
 -- KEYS  pending (zset)  ready (text)  intents (hash)  in_flight (hash)  listeners (text)
 -- ARGV  1 intent  2 '1' to drop it
 -- Reply 1 if it was still there; publishes its owners for open streams
+run_without_memory(intents)
 local entry, ready_now = redis.call('HGET', intents, ARGV[1]), redis.call('GET', ready)
 if not entry then return 0 end
 local intent = intent_of(entry)
