@@ -58,26 +58,27 @@ class Reader:
     def counts(self, keys: Sequence[Key]) -> dict[Key, int]:
         """Return the counts of many owners."""
         counter, connection = self.counter, connections[self.counter.db]
-        by_rows = list(Ledger.on(connection).keys_to_count(counter, keys))
-        rest = list(dict.fromkeys(keys).keys() - by_rows) if by_rows else keys
-        if not rest:
+        to_count = set(Ledger.on(connection).keys_to_count(counter, keys))
+        asked = [key for key in dict.fromkeys(keys) if key not in to_count] if to_count else keys
+        if not asked:
             return self.rows(keys)
         try:
             buffer = counter.buffer_in(connection)
-            totals = buffer.totals(rest)
+            totals = buffer.totals(asked)
         except BufferUnavailable:
             return self.rows(keys)
-        result: dict[Key, Any] = dict.fromkeys(keys) if by_rows else {}  # in their order
-        result.update(zip(rest, totals, strict=True))
-        found = set(totals)
-        if None in found or min(found) < counter.least:  # type: ignore[type-var, operator]
-            result |= self._negative([key for key in rest if result[key] is not None and result[key] < counter.least])
-            for some in chunked([key for key in rest if result[key] is None], OWNERS_PER_CALL):
-                try:
-                    result |= self._miss(connection, buffer, some)
-                except BufferUnavailable:
-                    by_rows += some
-        return result | self.rows(by_rows) if by_rows else result
+        found: dict[Key, Any] = dict(zip(asked, totals, strict=True))
+        if not to_count and None not in totals and min(found.values()) >= counter.least:
+            return found  # as nearly always
+        missing = [key for key, total in found.items() if total is None]
+        negative = [key for key, total in found.items() if total is not None and total < counter.least]
+        found = dict.fromkeys(keys) | found | self._negative(negative)
+        for some in chunked(missing, OWNERS_PER_CALL):
+            try:
+                found |= self._miss(connection, buffer, some)
+            except BufferUnavailable:
+                to_count.update(some)
+        return found | self.rows(list(to_count))
 
     def breakdowns(self, firsts: Sequence[First]) -> dict[First, Breakdown]:
         """Return the counts of all owners with each of these values in all columns but the last, by the last, without

@@ -1,4 +1,4 @@
-"""What Redis holds of a counter, all scripts, and the client that the recipes and live updates use, too."""
+"""A counter's data in Redis; and the scripts and the client, which the recipes and live updates share."""
 
 from .buffer import Buffer
 from .types import BufferStatus

@@ -16,10 +16,10 @@ from .client import Client
 from .keys import Keys
 from .types import (
     OFF,
-    AnnouncedIntent,
     BufferStatus,
     Delta,
     Fetched,
+    IntentAge,
     Peek,
     as_integers,
     decode,
@@ -117,7 +117,7 @@ class Buffer:
         self.has_begun = True
 
     def fall_silent(self) -> None:
-        """Take counting for off, as Redis says."""
+        """Assume for OFF_SECONDS that counting is off."""
         self.silent_until = time.monotonic() + OFF_SECONDS
 
     @property
@@ -213,12 +213,12 @@ class Buffer:
         takes over in between, its name will differ."""
         return bool(self.run("begin_generation", generation, self.fingerprint, server))
 
-    def intents(self) -> Iterator[AnnouncedIntent]:
+    def intents(self) -> Iterator[IntentAge]:
         """Yield every intent that is announced and not confirmed."""
         cursor = "0"
         while True:
             reply, page = self.client.call("HSCAN", self.keys.intents, cursor, "COUNT", 100)
-            yield from (AnnouncedIntent.of(decode(intent), entry) for intent, entry in pairs(page))
+            yield from (IntentAge.of(decode(intent), entry) for intent, entry in pairs(page))
             if (cursor := decode(reply)) == "0":
                 return
 

@@ -52,7 +52,7 @@ class BufferStatus:
 
     ``ready`` is what readers may use, and ``server`` the name of the server when the generation began. ``batch`` is the
     batch under way, and ``mark`` that of the last one that was dropped, or of the generation.
-    ``cut_at`` is when nothing was pending for the last time. The flusher last ``ran_at`` this time of its own clock,
+    ``cut_at`` is when `pending` was last empty. The flusher last ``ran_at`` this time of its own clock,
     and ``failure`` says why it failed, if it did.
     """
 
@@ -82,16 +82,16 @@ class BufferStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class AnnouncedIntent:
-    """An intent in Redis: when it was announced, and when it was ``checked`` for the last time, in seconds of the Redis
-    clock. Both are 0, so that it is as old as can be, if the intent cannot be read."""
+class IntentAge:
+    """How old an intent in Redis is: when it was announced, and last ``checked``, in seconds of the Redis clock. If it
+    cannot be read, both are 0, which is as old as can be."""
 
     id: str
     began: int = 0
     checked: int = 0
 
     @classmethod
-    def of(cls, id: str, entry: str | bytes) -> AnnouncedIntent:
+    def of(cls, id: str, entry: str | bytes) -> IntentAge:
         """Return the intent in an entry of ``intents``."""
         try:
             about = json.loads(entry)

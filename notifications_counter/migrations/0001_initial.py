@@ -69,7 +69,7 @@ class Migration(migrations.Migration):
                     ExactCharField(max_length=100, primary_key=True, serialize=False, verbose_name="counter"),
                 ),
                 ("mark", models.CharField(blank=True, max_length=100, verbose_name="mark")),
-                ("page", models.CharField(blank=True, max_length=32, verbose_name="page")),
+                ("walk_token", models.CharField(blank=True, max_length=32, verbose_name="token of the walk")),
                 ("walk_speed", models.CharField(blank=True, max_length=10, verbose_name="speed")),
                 ("walked_to", models.TextField(null=True, verbose_name="walked to")),
                 ("walk_began_at", models.DateTimeField(default=timezone.now, verbose_name="walk began at")),

@@ -27,7 +27,7 @@ class CounterState(models.Model):
 
     ``mark``             of the last chunk that a flush has written, at first the generation that has begun, and empty
                          before
-    ``page``             a random name of the next page of a walk
+    ``walk_token``       a random text, which changes with each page of a walk
     ``walk_speed``       of the walk that is under way; empty if none is
     ``walk_began_at``    when the last walk began
     ``walked_to``        the last owner of its pages that are done, NULL before the first
@@ -42,7 +42,7 @@ class CounterState(models.Model):
 
     counter = ExactCharField(_("counter"), max_length=100, primary_key=True)
     mark = models.CharField(_("mark"), max_length=100, blank=True)
-    page = models.CharField(_("page"), max_length=32, blank=True)
+    walk_token = models.CharField(_("token of the walk"), max_length=32, blank=True)
     walk_speed = models.CharField(_("speed"), max_length=10, blank=True)
     walked_to = models.TextField(_("walked to"), null=True)  # noqa: DJ001 (an owner key may be empty)
     walk_began_at = models.DateTimeField(_("walk began at"), default=timezone.now)

@@ -45,7 +45,7 @@ class Phase(StrEnum):
     OFF = "off"  # counting was switched off
     WAITING = "waiting"  # for the processes of another declaration to end
     DUE = "due"  # Redis or the database has lost something, so a generation is due
-    WALKING = "running"  # stored totals are compared with the rows
+    WALKING = "walking"  # stored totals are compared with the rows
 
 
 def phase_of(row: CounterState | None, status: BufferStatus, server: str) -> Phase:
@@ -60,7 +60,8 @@ def phase_of(row: CounterState | None, status: BufferStatus, server: str) -> Pha
 
 
 def lost(status: BufferStatus, row: CounterState, server: str) -> str:
-    """Return what shows that Redis has lost data, or that the database went back; empty if nothing does.
+    """Return what shows that Redis has lost data, or the database was restored to an older state; empty if nothing
+    does.
 
     This is certain only if ``status`` was read while the ``row`` was locked. Otherwise a batch that another flusher
     finishes in between looks like a lost one.
@@ -94,7 +95,7 @@ def walk_from_the_start(speed: str) -> dict[str, Any]:
     """Return the fields of a row when a walk begins. The one that is under way is given up."""
     now = timezone.now()
     return {
-        "page": uuid4().hex,
+        "walk_token": uuid4().hex,
         "walk_speed": speed,
         "walked_to": None,
         "walk_began_at": now,

@@ -95,8 +95,8 @@ def tell_redis(counter: Declaration) -> None:
 
 def switch_on(counter: Declaration, was_off: bool = True) -> float:
     """Have writers tell Redis again, as after a change of the declaration. Returns for how many seconds readers go on
-    to count rows. Does nothing if counting is on already; or off, if it ``was_off`` only in Redis, which has gone back
-    in time. BufferUnavailable if Redis can't be told; then nothing has changed."""
+    to count rows. Does nothing unless the row says off; or on, without ``was_off``, where only Redis says off.
+    BufferUnavailable if Redis can't be told; then nothing has changed."""
     forbid_transaction(counter.db)
     with transaction.atomic(using=counter.db):
         row, _ = _lock_row(counter)

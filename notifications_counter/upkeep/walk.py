@@ -168,7 +168,7 @@ class Walker:
         """Move a walk behind a page that is done. Returns False, and does nothing, if it is not where it was ``seen``
         any more."""
         # rule: position
-        return bool(self._row.filter(page=seen.page).update(**{"page": uuid4().hex, **fields}))
+        return bool(self._row.filter(walk_token=seen.walk_token).update(**{"walk_token": uuid4().hex, **fields}))
 
 
 def _is_within(earlier: datetime, later: datetime) -> bool:

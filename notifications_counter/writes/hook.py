@@ -102,7 +102,7 @@ def _count(counters: Counters, kind: type[SQLCompiler], compiler: Any, run: Exec
     is_stock = type(query) is QUERIES[kind] and type(compiler) is connection.ops.compiler(kind.__name__)
     of_kind = Insert if kind is SQLInsertCompiler else UpdateOrDelete
     statement = of_kind(counters, compiler, run, is_stock, fields)
-    return Ledger.on(connection).write(statement.owners, statement.execute)
+    return Ledger.on(connection).write(statement.announces, statement.execute)
 
 
 @lru_cache(maxsize=100)

@@ -68,8 +68,8 @@ class Insert(Statement):
     """An INSERT."""
 
     @cached_property
-    def owners(self) -> Deltas | None:
-        """What it adds to the count of each owner, as its instances say; None if they don't say whose all rows are."""
+    def announces(self) -> Deltas | None:
+        """What it adds to the count of each owner, as its instances say; None if any row's owner is unknown."""
         query = self.query
         if query.on_conflict is OnConflict.UPDATE:
             return None
@@ -93,7 +93,7 @@ class Insert(Statement):
     def execute(self) -> tuple[object, Deltas]:
         """Execute it, and return its result and its change. The database may skip rows, because of a conflict, a
         trigger or a rule."""
-        added = self.owners
+        added = self.announces
         if added is None:
             return self._read_back()
         result, number = self._execute()
@@ -199,7 +199,7 @@ class UpdateOrDelete(Statement):
         return Effect(before, after, moves)
 
     @cached_property
-    def owners(self) -> OwnerKeys | None:
+    def announces(self) -> OwnerKeys | None:
         """Whose counts it may change; None if only the database can tell."""
         if all(effect.before.names_owner and effect.after.names_owner for effect in self.effects.values()):
             return {counter: effect.owner_keys for counter, effect in self.effects.items()}
@@ -207,7 +207,7 @@ class UpdateOrDelete(Statement):
 
     def execute(self) -> tuple[object, Deltas]:
         """Execute it, and return the number of rows, or the fields that are asked for, and its change."""
-        if self.owners is not None:
+        if self.announces is not None:
             return self._as_it_says()
         return self._return() if self._can_return() else self._lock()
 

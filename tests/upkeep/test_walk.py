@@ -76,7 +76,7 @@ def test_a_walk_lets_others_work_in_between(restored, caplog):
     """A heal ends with its time, and says that there is more to do. Reads never wait for it."""
     caplog.set_level(logging.INFO, "notifications_counter")
     heals = [unread.heal(0)]
-    assert read_counter(unread).phase == "running"
+    assert read_counter(unread).phase == "walking"
     assert_reads(*restored)
     while heals[-1].unfinished:
         heals.append(unread.heal(0))
