@@ -62,7 +62,6 @@ def _is_hooked(method: object) -> bool:
 
 def _hook(kind: type[SQLCompiler], name: str) -> Execute:
     original: Execute | None = vars(kind).get(name)
-    returns_fields = kind is SQLInsertCompiler or name == "execute_returning_sql"  # its argument
 
     @wraps(getattr(kind, name))
     def execute(compiler: SQLCompiler, *args: Any, **kwargs: Any) -> object:
@@ -71,7 +70,9 @@ def _hook(kind: type[SQLCompiler], name: str) -> Execute:
         counters, connection = _counters_of(compiler), compiler.connection
         if not counters:
             return run(*args, **kwargs)
-        fields = (args[0] if args else kwargs.get("returning_fields")) if returns_fields else None
+        fields = None
+        if kind is SQLInsertCompiler or name == "execute_returning_sql":
+            fields = args[0] if args else kwargs.get("returning_fields")
         if name == "execute_returning_sql" and not (fields and connection.features.can_return_rows_from_update):
             return run(*args, **kwargs)  # it calls execute_sql()
         if lack_columns(counters, compiler.query.get_meta().model):
