@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from django.core.exceptions import ValidationError
 from django.db import connections
-from django.db.models import F, Model, Q, QuerySet
+from django.db.models import F, Model, Q, QuerySet, Value
 from django.db.models.expressions import Combinable, RawSQL
 
 from ..buffer.types import UNREADABLE
@@ -45,6 +45,14 @@ class Pages:
         start = self._position(after)
         return self._read(_after(self.counter.owner_attnames, start), _after(self.total_names, start), size)
 
+    def first_key(self, after: str | None) -> Key | None:
+        """Return the first primary key after an owner key, if there is one, without counting rows."""
+        start = self._position(after)
+        found = self._read(
+            _after(self.counter.owner_attnames, start), _after(self.total_names, start), 1, count=Value(0)
+        )
+        return found[0].key if found else None
+
     def these(self, keys: Sequence[Key]) -> list[Counted]:
         """Return these owners, at most PAGE."""
         counter, using = self.counter, self.connection.alias
@@ -62,10 +70,10 @@ class Pages:
                 return key if self.counter.has_several_columns else (key,)
         return None
 
-    def _read(self, of_rows: Where, of_totals: Where, size: int) -> list[Counted]:
-        """Return the first owners that have rows that satisfy one condition, or a total that satisfies another."""
-        counter = self.counter
-        count = counter.condition.aggregate
+    def _read(self, of_rows: Where, of_totals: Where, size: int, count: Combinable | None = None) -> list[Counted]:
+        """Return the first owners that have rows that satisfy one condition, or a total that satisfies another. Rows
+        are counted by ``count``, by default as the counter does."""
+        counter, count = self.counter, count or self.counter.condition.aggregate
         rows = self._owners(self._rows(of_rows), counter.owner_attnames, size, counted_rows=count)
         totals = self._owners(self._totals(of_totals), self.total_names, size, counted_total=F(counter.field))
         (rows_sql, rows_params), (totals_sql, totals_params) = self._compile(rows), self._compile(totals)

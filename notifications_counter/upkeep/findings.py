@@ -36,7 +36,7 @@ class Difference:
 class Result:
     """What a flush, a heal or a recount did: how many ``owners`` it wrote or compared; how many counts were ``wrong``,
     because something wrote behind the ORM's back; how many owners were ``skipped``, because they cannot be stored; and
-    whether it is ``unfinished``, because its time ran out before its work was done: call it again. ``differences``
+    whether it is ``unfinished``, because its time ran out, or it was stopped: call it again. ``differences``
     describes the first thousand wrong counts."""
 
     owners: int = 0

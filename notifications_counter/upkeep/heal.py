@@ -66,7 +66,7 @@ def _ground_overdue(buffer: Buffer) -> None:
     for intent in buffer.intents():
         age, age_then = now - intent.began, intent.checked - intent.began
         is_young = 0 <= age < max(options.HEAL_AFTER, 2 * age_then)  # below 0: the clock was set back
-        if age >= options.MAX_TRANSACTION_AGE:
+        if age >= max(options.MAX_TRANSACTION_AGE, options.HEAL_AFTER):
             buffer.ground(intent.id, drop=True)
         elif not is_young:
             buffer.ground(intent.id)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from django.db import OperationalError
-
 from ..declaration import Declaration
-from ..exceptions import EXPECTED, OUTAGES
+from ..exceptions import EXPECTED
 from .findings import Result
 from .flush import Flusher
 from .heal import SECONDS, heal
@@ -22,23 +20,14 @@ def heal_and_flush(
     """Heal and flush a counter in turns, until nothing is left to heal. Yield what each turn did, and note in Redis
     whether it failed.
 
-    If the database cannot count some owners, flush before the error is raised, so that the others need not wait.
     ``progress`` is called with the step, and the numbers of owners done and, if it is known, of all.
     """
-
-    def flush() -> Result:
-        return Flusher(counter, lambda done, total: progress("flushed", done, total), stopped).flush()
 
     is_unfinished = True
     while is_unfinished and not stopped():
         try:
-            try:
-                healed = heal(counter, SECONDS, lambda done: progress("compared", done), stopped)
-            except OperationalError:
-                with suppress(*OUTAGES):
-                    flush()
-                raise
-            flushed = Result() if stopped() else flush()
+            healed = heal(counter, SECONDS, lambda done: progress("compared", done), stopped)
+            flushed = Flusher(counter, lambda done, total: progress("flushed", done, total), stopped).flush()
         except Exception as error:
             _note_run(counter, f"{type(error).__name__}: {' '.join(str(error).split())}")
             raise

@@ -27,7 +27,7 @@ from ..declaration.primary_keys import Key
 from ..models import CounterState
 from ..sql.everyone import PAGE, Counted, Pages
 from ..sql.owners import of_owners
-from .findings import Difference, Result, record_wrong, unexplained
+from .findings import Difference, Result, record_skipped, record_wrong, unexplained
 from .generations import forbid_replaced, state_row, walk_from_the_start
 from .history import record
 
@@ -53,14 +53,13 @@ class Walker:
         self.result.owners += len(found)
         if not suspects:
             return
-        before = self._peek(suspects)
         again = self.pages.these([counted.key for counted in suspects])
         after = self._peek(suspects)
         wrong = []
         for counted in again:
             peek = after[str(counted.key)]
             was = _wrong_total(counted, peek)
-            if was is not None and peek == before[str(counted.key)] and not peek.is_in_flight:
+            if was is not None and peek == peeks[str(counted.key)] and not peek.is_in_flight:
                 wrong.append(Difference(counted.key, was, counted.rows))
         wrong = unexplained(self.counter, wrong)
         self.result.add_wrong(wrong)
@@ -112,16 +111,23 @@ class Walker:
                 return
         progress(self.result.owners)
 
-    def _page(self, after: str | None, size: int | None = None) -> list[Counted]:
-        """Return the next owners after an owner key, None for the first; fewer if the database fails to count them, as
-        after a time limit."""
-        size = size or PAGE
-        try:
-            return self.pages.page(after, size)
-        except OperationalError:
-            if size == 1 or not self.pages.connection.is_usable():
-                raise
-            return self._page(after, size // 30 or 1)
+    def _page(self, after: str | None) -> list[Counted]:
+        """Return the next owners after an owner key, None for the first. Pages get smaller while the database fails to
+        count them, as after a time limit. An owner who cannot be counted alone is skipped."""
+        while True:
+            for size in (PAGE, 30, 1):
+                try:
+                    return self.pages.page(after, size)
+                except OperationalError as error:
+                    if not self.pages.connection.is_usable():
+                        raise
+                    reason = str(error)
+            key = self.pages.first_key(after)
+            if key is None:
+                return []
+            after = str(key)
+            if not self.dry_run:
+                record_skipped(self.counter, {after: reason})
 
     # ---------------------------------------------------------------- together
     def walk_together(self, progress: Callable[[int], None], is_over: Callable[[], bool]) -> bool:

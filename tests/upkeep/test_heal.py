@@ -9,6 +9,7 @@ from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import CounterState, RecountRequest
 from notifications_counter.writes.doubts import request_recounts
 from tests.support import (
+    announce,
     assert_heals,
     assert_reads,
     begin_now,
@@ -92,3 +93,14 @@ def test_an_intent_that_something_else_wrote(healed, alice, redis_client, entry)
     unread.heal()
     assert unread.buffer.status().intents == 0
     assert_heals(alice)
+
+
+def test_an_intent_is_not_dropped_before_it_is_overdue(healed, alice):
+    """Where HEAL_AFTER is longer than MAX_TRANSACTION_AGE."""
+    announce(buffer(), "slow", [str(alice.pk)])
+    with entries(HEAL_AFTER=3600, MAX_TRANSACTION_AGE=0):
+        unread.heal()
+    assert buffer().status().intents == 1
+    with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
+        unread.heal()
+    assert buffer().status().intents == 0
