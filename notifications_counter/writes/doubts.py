@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from enum import Enum
 
 from django.db import DatabaseError, Error, connections, transaction
@@ -28,7 +27,6 @@ class Everyone(Enum):
 EVERYONE = Everyone.EVERYONE
 
 OwnerKey = str | Everyone
-Owner = tuple[Declaration, OwnerKey]
 OwnerKeys = Mapping[Declaration, Collection[OwnerKey]]
 
 Deltas = dict[Declaration, dict[OwnerKey, Delta]]
@@ -37,34 +35,31 @@ Deltas = dict[Declaration, dict[OwnerKey, Delta]]
 ALL_IN_DOUBT: dict[OwnerKey, Delta] = {EVERYONE: None}
 
 
-def doubt(owners: Iterable[Owner]) -> list[Owner]:
+def doubt(owners: OwnerKeys) -> OwnerKeys:
     """Put owners in doubt, so that readers count their rows. Returns those for which Redis was unreachable."""
-    grouped: dict[Declaration, list[OwnerKey]] = defaultdict(list)
-    for counter, owner_key in owners:
-        grouped[counter].append(owner_key)
-    failed: list[Owner] = []
-    for counter, owner_keys in grouped.items():
-        named = [key for key in owner_keys if key is not EVERYONE]
+    failed: dict[Declaration, Collection[OwnerKey]] = {}
+    for counter, owner_keys in owners.items():
         try:
-            if len(named) < len(owner_keys):
+            if EVERYONE in owner_keys:
                 counter.buffer.doubt_everyone()
             else:
-                counter.buffer.doubt(named)
+                counter.buffer.doubt([key for key in owner_keys if key is not EVERYONE])
         except BufferUnavailable:  # also if the id of the database is unknown
-            failed += [(counter, owner_key) for owner_key in owner_keys]
+            failed[counter] = owner_keys
     return failed
 
 
-def request_recounts(using: str, owners: Sequence[Owner]) -> None:
+def request_recounts(using: str, owners: OwnerKeys) -> None:
     """Write RecountRequests, in the current transaction if there is one."""
-    if not owners:
-        return
     requests = [
         RecountRequest(counter=counter.name, everyone=True)
         if owner_key is EVERYONE
         else RecountRequest(counter=counter.name, owner=owner_key)
-        for counter, owner_key in owners
+        for counter, owner_keys in owners.items()
+        for owner_key in owner_keys
     ]
+    if not requests:
+        return
     try:
         with as_manual_transaction(connections[using]), transaction.atomic(using=using):
             RecountRequest.objects.using(using).bulk_create(requests, batch_size=OWNERS_PER_CALL)
@@ -74,10 +69,11 @@ def request_recounts(using: str, owners: Sequence[Owner]) -> None:
         # Another app's migration runs before our first one: there are no counts that could be wrong.
 
 
-def request_or_log(using: str, owners: Sequence[Owner]) -> None:
+def request_or_log(using: str, owners: OwnerKeys) -> None:
     """Write RecountRequests for owners that Redis did not accept (rule: request). A failure is logged."""
     try:
         request_recounts(using, owners)
     except Error:
-        about = {"event": "requests_failed", "database": using, "owners": len(owners)}
-        logger.exception("RecountRequests of %d owners could not be written.", len(owners), extra=about)
+        number = sum(map(len, owners.values()))
+        about = {"event": "requests_failed", "database": using, "owners": number}
+        logger.exception("RecountRequests of %d owners could not be written.", number, extra=about)

@@ -120,7 +120,7 @@ class Ledger:
         if not any(delta != 0 for deltas in change.values() for delta in deltas.values()):
             return
         if not connection.in_atomic_block or not connection.commit_on_exit:  # nobody tells when it commits
-            owners = [(c, key) for c, deltas in change.items() for key, delta in deltas.items() if delta != 0]
+            owners = {c: [key for key, delta in deltas.items() if delta != 0] for c, deltas in change.items()}
             if not self.is_of_copy:  # its transaction may lock out that of the connection itself
                 request_recounts(self.using, owners)
             refused = doubt(owners)

@@ -24,7 +24,7 @@ from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
 from ..internals import BaseDatabaseWrapper
 from ..signals import counts_changed
-from .doubts import EVERYONE, Deltas, Owner, OwnerKey, OwnerKeys, doubt, request_or_log
+from .doubts import EVERYONE, Deltas, OwnerKey, OwnerKeys, doubt, request_or_log
 
 
 class Intent(NamedTuple):
@@ -34,10 +34,6 @@ class Intent(NamedTuple):
     counter: Declaration
     buffer: Buffer
     owner_keys: Sequence[str]
-
-    @property
-    def owners(self) -> list[Owner]:
-        return [(self.counter, owner_key) for owner_key in self.owner_keys or (EVERYONE,)]
 
 
 class TransactionLog:
@@ -53,7 +49,7 @@ class TransactionLog:
         self.deltas: Deltas = {}
         self.intents: list[Intent] = []
         self._unannounced: dict[Declaration, list[OwnerKey]] = {}
-        self._refused: list[Owner] = []  # those that Redis refused, so that they have RecountRequests
+        self._refused: dict[Declaration, list[OwnerKey]] = {}  # they have RecountRequests
         self.announced_at = math.inf
 
     # ----------------------------------------------------------------- record
@@ -70,9 +66,9 @@ class TransactionLog:
         """Put all owners so far in doubt: what was done may have been undone, or may not, RecountRequests too."""
         for deltas in self.deltas.values():
             deltas.update(dict.fromkeys(deltas))
-        for counter, owner_key in self._refused:
-            self._unannounced.setdefault(counter, []).append(owner_key)
-        self._refused = []
+        for counter, owner_keys in self._refused.items():
+            self._unannounced.setdefault(counter, []).extend(owner_keys)
+        self._refused = {}
 
     # --------------------------------------------------------------- announce
     def announce(self, connection: BaseDatabaseWrapper) -> None:
@@ -83,18 +79,19 @@ class TransactionLog:
             with in_schema(connection, self.schema):
                 refused = self.announce_owners(owners, connection)
                 request_or_log(self.using, refused)
-            self._refused += refused
+            for counter, owner_keys in refused.items():
+                self._refused.setdefault(counter, []).extend(owner_keys)
             self._unannounced = {}
 
-    def announce_owners(self, owners: OwnerKeys, connection: BaseDatabaseWrapper) -> list[Owner]:
+    def announce_owners(self, owners: OwnerKeys, connection: BaseDatabaseWrapper) -> OwnerKeys:
         """Announce these owners, before they change. Returns those that Redis refuses."""
         intents: list[Intent] = []
-        refused: list[Owner] = []
+        refused: dict[Declaration, list[OwnerKey]] = {}
         for counter, owner_keys in owners.items():
             try:
                 buffer = counter.buffer_in(connection)
             except BufferUnavailable:  # the id of the database is unknown
-                refused += [(counter, owner_key) for owner_key in owner_keys]
+                refused[counter] = list(owner_keys)
                 continue
             named = [key for key in owner_keys if key is not EVERYONE]
             for some in [()] if len(named) < len(owner_keys) else chunked(named, OWNERS_PER_CALL):
@@ -112,7 +109,7 @@ class TransactionLog:
                 if reply == COUNTING_IS_OFF:
                     intent.buffer.fall_silent()
                 else:
-                    refused += intent.owners
+                    refused.setdefault(intent.counter, []).extend(intent.owner_keys or [EVERYONE])
         return refused
 
     # ---------------------------------------------------------------- confirm
