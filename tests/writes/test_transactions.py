@@ -229,6 +229,23 @@ def test_a_transaction_counts_rows_only_of_those_whom_it_has_changed(alice, bob,
             assert unread.counts([alice, bob]) == {alice.pk: 1, bob.pk: 2}
 
 
+def test_an_interrupt_in_a_transaction_that_sql_has_begun(alice):
+    """The row may be there or not, and nobody tells of the COMMIT."""
+
+    def interrupt(execute: Any, sql: str, *args: Any) -> None:
+        execute(sql, *args)
+        if Notification._meta.db_table in sql:
+            raise KeyboardInterrupt
+
+    execute("BEGIN")
+    with connection.execute_wrapper(interrupt), pytest.raises(KeyboardInterrupt):
+        create(alice)
+    execute("COMMIT")
+    assert RecountRequest.objects.filter(counter="unread", everyone=True).exists()
+    assert_reads(alice)
+    assert_heals(alice)
+
+
 # ----------------------------------------------------------------------------------------- copies of the connection
 def test_a_copy_that_connects_in_the_middle_of_a_transaction(alice):
     """As libraries make for locks and probes."""
