@@ -33,7 +33,8 @@ def put_in_force(counter: Declaration) -> CounterState | None:
         if me in _in_force:
             return None
         row = declare(counter)
-    _in_force[me] = True
+    if not row.off_since:
+        _in_force[me] = True
     if row.declared_at > when_all_tell():  # the clock of who declared it was ahead
         row.declared_at = timezone.now()
         row.save(using=counter.db, update_fields=["declared_at"])

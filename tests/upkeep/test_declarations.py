@@ -167,3 +167,15 @@ def test_what_a_fingerprint_is_made_of():
     ]
     assert len({fingerprint(), *others}) == 1 + len(others)
     assert len({fingerprint(key_fields=(kind(),)) for kind in (IntegerField, BigAutoField)}) == 1
+
+
+def test_a_flusher_that_starts_while_counting_is_off_is_not_replaced(alice):
+    """Counting is switched on by a process of the old release."""
+    old = release(Q(read_at=None, kind="task"))
+    with mock.patch.dict(switch._in_force, clear=True):
+        old.heal()
+    switch.switch_off(old)
+    unread.heal()
+    switch.switch_on(old)
+    unread.heal()
+    assert in_force() == {unread.fingerprint}
