@@ -8,39 +8,79 @@ writes, are for lists, rankings and the admin.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from contextlib import suppress
+from operator import itemgetter
+from typing import Any
+from uuid import uuid4
 
 from asgiref.sync import sync_to_async
-from django.db.models import Q
+from django.db import connections
+from django.db.models import Q, QuerySet
 
+from .buffer import Buffer
+from .buffer.calls import OWNERS_PER_CALL
+from .chunks import chunked
 from .conf import ENTRIES, is_integer, options
 from .databases.transactions import forbid_transaction
 from .declaration import Declaration, declarations
 from .declaration.primary_keys import Key, many
-from .exceptions import ConfigurationError
-from .reader import Reader
+from .exceptions import BufferUnavailable, ConfigurationError
+from .internals import BaseDatabaseWrapper
+from .sql.counts import break_down, count_rows
 from .upkeep.findings import Result
 from .upkeep.flush import Flusher
 from .upkeep.generations import state_row
 from .upkeep.heal import SECONDS, heal, invalidate
 from .upkeep.walk import recount
+from .writes.ledger import Ledger
+
+READ_COMMITTED = {"read committed", "read uncommitted"}
+"""Isolation levels at which a transaction sees the commits of others."""
 
 
 class Counter(Declaration):
     """An exact count of rows for each owner. See ``Declaration`` for the arguments."""
 
-    @cached_property
-    def _reader(self) -> Reader:
-        return Reader(self)
-
     # ------------------------------------------------------------------ reads
     def count(self, owner: object) -> int:
         """Return the number of rows that count for an owner, given as an instance or a primary key."""
-        return self._reader.count(self.key(owner))
+        keys = [key] = [self.key(owner)]
+        connection = connections[self.db]
+        if Ledger.on(connection).keys_to_count(self, keys):
+            return count_rows(self, keys)[key]
+        try:
+            buffer = self.buffer_in(connection)
+            total = buffer.total(str(key))
+            if total is None:
+                return self._count_and_keep(connection, buffer, keys)[key]
+        except BufferUnavailable:
+            return count_rows(self, keys)[key]
+        return total if total >= self.least else self._doubt_and_count(keys)[key]
 
     def counts(self, owners: Iterable[object]) -> dict[Key, int]:
         """Return ``{primary key: count}`` for many owners, in two round trips at most if their totals are cached."""
-        return self._reader.counts(self.keys_of(list(many(owners))))
+        keys, connection = self.keys_of(list(many(owners))), connections[self.db]
+        to_count = set(Ledger.on(connection).keys_to_count(self, keys))
+        asked = [key for key in dict.fromkeys(keys) if key not in to_count] if to_count else keys
+        if not asked:
+            return count_rows(self, keys)
+        try:
+            buffer = self.buffer_in(connection)
+            totals = buffer.totals(asked)
+        except BufferUnavailable:
+            return count_rows(self, keys)
+        found: dict[Key, Any] = dict(zip(asked, totals, strict=True))
+        if not to_count and None not in totals and min(found.values()) >= self.least:
+            return found  # as nearly always
+        missing = [key for key, total in found.items() if total is None]
+        negative = [key for key, total in found.items() if total is not None and total < self.least]
+        found = dict.fromkeys(keys) | found | self._doubt_and_count(negative)
+        for some in chunked(missing, OWNERS_PER_CALL):
+            try:
+                found |= self._count_and_keep(connection, buffer, some)
+            except BufferUnavailable:
+                to_count.update(some)
+        return found | count_rows(self, list(to_count))
 
     def breakdown(self, owner: object) -> dict[Key, int]:
         """For owners of several columns, return ``{value of the last column: count}`` for a value of the first column,
@@ -48,7 +88,7 @@ class Counter(Declaration):
         statement.
         """
         first = self.first_of_key(owner)
-        return self._reader.breakdowns([first])[first]
+        return break_down(self, [first])[first]
 
     def attach(self, objects: Iterable[object], name: str) -> None:
         """Set the count of each of these owners as an attribute of this name. A queryset is evaluated. Costs as much as
@@ -58,7 +98,7 @@ class Counter(Declaration):
             if hasattr(kind, name):
                 raise ValueError(f"{kind.__name__} has a {name!r} of its own. Pass another name to attach().")
         keys = self.keys_of(found)
-        counts = self._reader.counts(keys)
+        counts = self.counts(keys)
         for each, key in zip(found, keys, strict=True):
             setattr(each, name, counts[key])
 
@@ -71,7 +111,31 @@ class Counter(Declaration):
         """
         if not is_integer(number) or number < 1:
             raise ValueError(f"Pass the number of owners, not {number!r:.200}.")
-        return self._reader.top(number, () if within is None else self.first_of_key(within))
+        names = [field.attname for field in self.total_fields]
+        first = () if within is None else self.first_of_key(within)
+        totals: QuerySet = QuerySet(self.totals, using=self.db).filter(**dict(zip(names, first, strict=False)))
+        largest = totals.exclude(**{self.field: 0}).order_by(f"-{self.field}", *names).values_list(*names)
+        counts = self.counts([self.key_of_columns(owner) for owner in largest[:number]])
+        return sorted(filter(itemgetter(1), counts.items()), key=itemgetter(1), reverse=True)
+
+    def _count_and_keep(self, connection: BaseDatabaseWrapper, buffer: Buffer, keys: Sequence[Key]) -> dict[Key, int]:
+        """Count the rows of owners whose totals are not cached, under a lease. Cache the counts if nothing has changed
+        meanwhile."""
+        if not _sees_what_others_see(connection):
+            return count_rows(self, keys)
+        token, owner_keys = uuid4().hex, {str(key): key for key in keys}
+        generation, leased = buffer.lease(list(owner_keys), token)
+        found = count_rows(self, keys)
+        with suppress(BufferUnavailable):  # the counts are right all the same
+            buffer.keep(generation, token, {owner_key: found[owner_keys[owner_key]] for owner_key in leased})
+        return found
+
+    def _doubt_and_count(self, keys: Sequence[Key]) -> dict[Key, int]:
+        """Count the rows of owners whose cached total is negative: it is wrong, or lacks a delta that is not sent
+        yet."""
+        with suppress(BufferUnavailable):
+            self.buffer.doubt([str(key) for key in keys])
+        return count_rows(self, keys)
 
     acount = sync_to_async(count)
     acounts = sync_to_async(counts)
@@ -134,6 +198,20 @@ class Counter(Declaration):
         inside a transaction, and ConfigurationError if a newer release has replaced this one.
         """
         invalidate(self)
+
+
+def _sees_what_others_see(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether this connection sees the newest committed rows, and has written nothing that others may never
+    see, so that its counts may be cached for them. Asks PostgreSQL, because the isolation level may come from the
+    server's settings. MySQL does not tell the level of a transaction."""
+    if not connection.in_atomic_block:
+        return True
+    if connection.vendor != "postgresql":
+        return False
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('transaction_isolation'), txid_current_if_assigned() IS NOT NULL")
+        level, has_written = cursor.fetchone()
+    return level in READ_COMMITTED and not has_written
 
 
 def all_counters() -> list[Counter]:

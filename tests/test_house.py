@@ -17,7 +17,6 @@ LAYERS = """
     tasks
     counters
     upkeep
-    reader
     writes
     timeseries events places sql
     declaration

@@ -19,7 +19,7 @@ from ..counters import Counter, counter_named, counters_of_notifications, unread
 from ..declaration.primary_keys import CompositeKey
 from ..exceptions import ConfigurationError
 from ..places import Place, here
-from ..reader import Reader
+from ..sql.counts import break_down
 
 CACHE = "_notifications_counter_counts"
 """The attribute of a request that caches its counts."""
@@ -93,7 +93,7 @@ def counts_of(badges: Iterable[Badge]) -> dict[Badge, BadgeCount]:
         counts = counter.counts(owners) if len(owners) > 1 else {key: counter.count(key) for key in owners}
         found |= {badge: counts[key] for badge, key in by_badge.items()}
     if users:
-        kinds = Reader(unread_by_kind).breakdowns(list(users.values()))
+        kinds = break_down(unread_by_kind, list(users.values()))
         found |= {badge: dict(sorted(kinds[user].items())) for badge, user in users.items()}
     return found
 

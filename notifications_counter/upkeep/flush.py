@@ -30,8 +30,8 @@ from ..declaration import Declaration
 from ..declaration.primary_keys import Key
 from ..exceptions import BufferUnavailable
 from ..models import CounterState
-from ..reader import Reader
 from ..sql import dialect
+from ..sql.counts import count_rows
 from ..sql.everyone import PAGE
 from ..sql.target import Chunk, Target
 from ..timeseries import LARGEST, TimeSeries
@@ -59,7 +59,6 @@ class Flusher:
         self.progress = progress
         self.stopped = stopped
         self.result = Result()
-        self.reader = Reader(counter)
         self.target = Target(counter, connections[counter.db])
         self.store = dialect(connections[counter.db].vendor).store
         self.skipped: dict[str, str] = {}  # owner keys of the chunk that cannot be stored, and why
@@ -122,7 +121,7 @@ class Flusher:
     def _rows(self, keys: Sequence[Key]) -> dict[Key, int]:
         """Count the rows of owners. If the database fails to, as after a time limit, count them one by one."""
         try:
-            return self.reader.rows(keys)
+            return count_rows(self.counter, keys)
         except OperationalError as error:
             if self.stopped() or not self.target.connection.is_usable():
                 raise

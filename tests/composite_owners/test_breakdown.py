@@ -6,7 +6,7 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from notifications_counter.counters import unread
-from notifications_counter.reader import Reader
+from notifications_counter.sql.counts import break_down
 
 from .counters import points, unread_by_app, votes
 from .models import CourseNotification, Vote
@@ -39,8 +39,8 @@ def test_rows_of_many_are_counted_together(alice, bob):
     CourseNotification.objects.create(user=alice, app_name="likes")
     right = {(1, 1): {5: 2}, (1, 2): {4: 1}, (2, 2): {}}
     with CaptureQueriesContext(connection) as statements:
-        assert Reader(votes).breakdowns(list(right)) == right
-        assert Reader(unread_by_app).breakdowns([(alice.pk,), (bob.pk,)]) == {(alice.pk,): {"likes": 1}, (bob.pk,): {}}
+        assert break_down(votes, list(right)) == right
+        assert break_down(unread_by_app, [(alice.pk,), (bob.pk,)]) == {(alice.pk,): {"likes": 1}, (bob.pk,): {}}
     assert len(statements) == 2
 
 

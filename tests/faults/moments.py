@@ -8,8 +8,7 @@ from typing import Any
 from django.db import connection, connections
 
 from notifications_counter.buffer import Buffer
-from notifications_counter.reader import Reader
-from notifications_counter.sql import dialect
+from notifications_counter.sql import counts, dialect
 from notifications_counter.upkeep import heal
 from notifications_counter.upkeep.flush import Flusher
 from notifications_counter.upkeep.walk import Walker
@@ -93,6 +92,6 @@ OF_A_READ: list[Call] = [
     ("get", Buffer, "total"),
     ("get", Buffer, "totals"),
     ("lease", Buffer, "lease"),
-    ("count", Reader, "rows"),
+    ("count", counts, "_count"),
     ("keep", Buffer, "keep"),  # caches a total that was missing
 ]

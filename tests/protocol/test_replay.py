@@ -27,7 +27,7 @@ from notifications_counter.counters import Counter
 from notifications_counter.declaration.primary_keys import CompositeKey
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import CounterState, RecountRequest
-from notifications_counter.reader import Reader
+from notifications_counter.sql import counts
 from notifications_counter.upkeep import flush, generations, heal, switch, walk
 from notifications_counter.writes import doubts
 from notifications_counter.writes import transaction as writes
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 STEPS: list[tuple[Any, str]] = [
     (Buffer, "total:get lease:lease keep:keep cut:cut fetch:fetch drop:drop begin_generation:recover"),
-    (Reader, "rows:count"),
+    (counts, "_count:count"),
     (flush.Flusher, "flush:row _store:apply"),
     (heal, "put_in_force:begin _doubt_requested:requests _ground_overdue:ground state_row:check switch_on:on"),
     (QuerySet, "delete:delete"),
@@ -108,7 +108,7 @@ class Replay:
         self.allowed: dict[int, set[int]] = {}  # by reader
         self.lagging: set[int] = set()
         old = copy(votes)
-        for name in ("_reader", "_buffers", "condition", "fingerprint", "columns", "_names"):
+        for name in ("_buffers", "condition", "fingerprint", "columns", "_names"):
             vars(old).pop(name, None)
         old.q = Q(points__isnull=False)
         self.counters: dict[int, Counter] = {model.NEW: votes, model.OLD: old}
@@ -343,7 +343,7 @@ def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
             votes.heal()
             votes.flush()
     assert ((status := replay.buffer.status()).intents, status.batch, RecountRequest.objects.count()) == (0, "", 0)
-    assert votes.counts(replay.keys) == (right := Reader(votes).rows(replay.keys))
+    assert votes.counts(replay.keys) == (right := counts.count_rows(votes, replay.keys))
     for key, rows in right.items():
         cached = replay.redis.get(replay.names.total(in_force(), str(key)))
         assert (stored(key, votes), cached) == (rows, b"%d" % rows)

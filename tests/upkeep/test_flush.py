@@ -16,10 +16,11 @@ from notifications_counter.counters import unread
 from notifications_counter.exceptions import NotInTransaction
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.status import read_counter
-from notifications_counter.reader import Reader
+from notifications_counter.sql.counts import count_rows
 from notifications_counter.sql.everyone import Pages
 from notifications_counter.testing import isolated_counters
 from notifications_counter.timeseries import get_counter
+from notifications_counter.upkeep import flush
 from notifications_counter.upkeep.findings import Result
 from notifications_counter.upkeep.history import history
 from tests.support import (
@@ -202,12 +203,12 @@ def test_owners_that_are_equal_to_the_database():
 @contextmanager
 def uncountable(user: Any) -> Iterator[None]:
     """Counting this user's rows, alone or with others, exceeds a time limit of the database."""
-    rows, page = Reader.rows, Pages.page
+    page = Pages.page
 
-    def limited_rows(self: Reader, keys: Any) -> Any:
+    def limited_rows(counter: Any, keys: Any) -> Any:
         if user.pk in keys:
             raise OperationalError("canceling statement due to statement timeout")
-        return rows(self, keys)
+        return count_rows(counter, keys)
 
     def limited_page(self: Pages, *args: Any) -> Any:
         found = page(self, *args)
@@ -215,7 +216,7 @@ def uncountable(user: Any) -> Iterator[None]:
             raise OperationalError("canceling statement due to statement timeout")
         return found
 
-    with mock.patch.object(Reader, "rows", limited_rows), mock.patch.object(Pages, "page", limited_page):
+    with mock.patch.object(flush, "count_rows", limited_rows), mock.patch.object(Pages, "page", limited_page):
         yield
 
 

@@ -1,0 +1,48 @@
+"""Counts the rows of a counter in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+
+from django.db.models import Q, QuerySet
+from django.db.models.expressions import RawSQL
+
+from ..declaration import Declaration
+from ..declaration.primary_keys import First, Key
+from .owners import of_owners, per_statement
+
+Breakdown = dict[Key, int]
+"""Counts by the last column of their owners."""
+
+
+def count_rows(counter: Declaration, keys: Sequence[Key]) -> dict[Key, int]:
+    """Return the number of rows that count, for each of these owners."""
+    found = dict.fromkeys(keys, 0)
+    for chunk in per_statement(keys, counter.db):
+        found |= _count(counter, of_owners(counter, counter.owner_fields, chunk, counter.db))
+    return found
+
+
+def break_down(counter: Declaration, firsts: Sequence[First]) -> dict[First, Breakdown]:
+    """Return the counts of all owners with each of these values in all columns but the last, by the last, without
+    zeros. Rows are counted for all of them together."""
+    *names, last = counter.owner_attnames
+    found: dict[First, Breakdown] = {first: {} for first in firsts}
+    for chunk in per_statement(firsts, counter.db):
+        if len(names) == 1:
+            owners = Q(**{f"{names[0]}__in": [value for (value,) in chunk]})
+        else:
+            owners = reduce(or_, (Q(**dict(zip(names, first, strict=True))) for first in chunk))
+        for (*first, value), count in _count(counter, owners & Q(**{f"{last}__isnull": False})).items():
+            if count:
+                found.setdefault(tuple(first), {})[value] = count
+    return found
+
+
+def _count(counter: Declaration, owners: Q | RawSQL) -> dict[Key, int]:
+    """Return the number of rows that count, by owner. Owners without such rows are left out."""
+    rows: QuerySet = QuerySet(counter.source, using=counter.db).filter(counter.q).filter(owners).order_by()
+    counts = rows.values_list(*counter.owner_attnames).annotate(counted_rows=counter.condition.aggregate)
+    return {row[:-1] if counter.has_several_columns else row[0]: row[-1] for row in counts}
