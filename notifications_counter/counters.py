@@ -167,8 +167,9 @@ class Counter(Declaration):
         stopped: Callable[[], bool] = lambda: False,
     ) -> Result:
         """Do what the flusher does before each flush: put in doubt owners whose change Redis has missed; begin with an
-        empty cache if Redis is new or has lost data, and then compare everyone with the rows for about ``seconds``; and
-        otherwise compare a page of owners if that is due. If more is to do, the result is ``unfinished``.
+        empty cache if Redis is new or has lost data, or if everyone is in doubt, and then compare everyone with the
+        rows for about ``seconds``; otherwise compare a page of owners if that is due. If more is to do, the result is
+        ``unfinished``.
 
         ``progress`` is called with the number of owners that this call has compared so far. The call ends after a page
         if ``stopped`` returns True. Raises NotInTransaction inside a transaction.

@@ -54,14 +54,14 @@ class Buffer:
     """One counter in Redis.
 
     ``fingerprint``  of the counter's declaration
-    ``has_begun``    whether a generation has, as the database says, so that Redis is not new
+    ``is_declared``  whether a flusher has declared the counter, as far as is known, so that Redis is not new
     """
 
-    def __init__(self, client: Client, keys: Keys, fingerprint: str = "", has_begun: bool = False):
+    def __init__(self, client: Client, keys: Keys, fingerprint: str = "", is_declared: bool = False):
         self.client = client
         self.keys = keys
         self.fingerprint = fingerprint
-        self.has_begun = has_begun
+        self.is_declared = is_declared
         self.trusted = Trusted("", keys.total("0", ""))
         self.silent_until = 0.0  # by the monotonic clock
 
@@ -114,7 +114,7 @@ class Buffer:
         if not generation or fingerprint != self.fingerprint:  # rule: declared_read
             raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) has no counts that are ready.")
         self.trusted = Trusted(ready or "", self.keys.total(generation, ""))
-        self.has_begun = True
+        self.is_declared = True
 
     def fall_silent(self) -> None:
         """Assume for OFF_SECONDS that counting is off."""
@@ -146,7 +146,7 @@ class Buffer:
     def announcement(self, intent: str, owners: Sequence[str]) -> Call:
         """Return the call that announces an intent to change these owners' counts; everyone's if there are none. It is
         for before the database commits. The reply is 0 if Redis is new or was emptied."""
-        return self.script_call("announce", intent, owners_as_json(owners), "1" if self.has_begun else "")
+        return self.script_call("announce", intent, owners_as_json(owners), "1" if self.is_declared else "")
 
     def confirmation(self, intent: str, owners: Sequence[str], deltas: Sequence[Delta]) -> Call:
         """Return the call that removes an intent and adds the deltas of its owners."""
@@ -166,6 +166,7 @@ class Buffer:
         """Put everyone in doubt until a generation begins, and take announcements."""
         self.client.call("DEL", self.keys.ready)
         self.client.call("HSET", self.keys.state, "mark", "")
+        self.is_declared = True
 
     def switch_off(self) -> None:
         """Let readers count rows, and writers tell Redis nothing, until ``reset``."""

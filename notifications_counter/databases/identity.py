@@ -26,11 +26,11 @@ from .transactions import in_transaction
 
 
 class Database(NamedTuple):
-    """The ``id`` of a database, or a schema, and the names of the counters for which a generation had ``begun`` when it
-    was looked up, so that their Redis is not new."""
+    """The ``id`` of a database, or a schema; and the names of the counters that were ``declared`` when it was looked
+    up, so that their Redis is not new."""
 
     id: str
-    begun: frozenset[str]
+    declared: frozenset[str]
 
 
 Address = tuple[str, str, str | None]
@@ -73,7 +73,8 @@ def look_up(connection: BaseDatabaseWrapper) -> Database:
             with connection.cursor() as cursor:
                 cursor.execute(f"SELECT uid, {name} FROM {table}")
                 row = cursor.fetchone()
-            begun = frozenset(_rows(connection, "CounterState").exclude(mark="").values_list("counter", flat=True))
+            rows = _rows(connection, "CounterState").exclude(fingerprint="")
+            declared = frozenset(rows.values_list("counter", flat=True))
     except DatabaseError as error:
         raise BufferUnavailable(
             f"The id of database {connection.alias!r} cannot be read: {error}. If its table is missing, run `manage.py "
@@ -86,7 +87,7 @@ def look_up(connection: BaseDatabaseWrapper) -> Database:
     id = digest(*row)
     known = databases.get(_key(connection))
     if known is None or known.id != id:
-        known = databases[_key(connection)] = Database(id, begun)
+        known = databases[_key(connection)] = Database(id, declared)
     return known
 
 

@@ -116,12 +116,6 @@ class Declaration(Owners):
         return f"<Counter {self.name}>"
 
     # ------------------------------------------------------------------ parts
-    @property
-    def sharing(self) -> list[Declaration]:
-        """The counters that store their totals in the same rows, including this one."""
-        table = self.totals._meta.db_table
-        return [each for each in declarations() if each.totals._meta.db_table == table and each.db == self.db]
-
     @cached_property
     def condition(self) -> Condition:
         return Condition(self.source, self.q, self.sum)
@@ -183,8 +177,8 @@ class Declaration(Owners):
             return self._buffers[database.id]
         except KeyError:
             keys = Keys(options.KEY_PREFIX, self.name, database.id)
-            has_begun = self.name in database.begun
-            buffer = Buffer(client_of(options.CACHE_ALIAS), keys, self.fingerprint, has_begun)
+            is_declared = self.name in database.declared
+            buffer = Buffer(client_of(options.CACHE_ALIAS), keys, self.fingerprint, is_declared)
             return self._buffers.setdefault(database.id, buffer)
 
     @cached_property

@@ -10,8 +10,8 @@ from .fields import ExactCharField
 
 
 class BaseCount(models.Model):
-    """Stored totals of a counter. A subclass adds the owner, as a one-to-one primary key without a database constraint
-    and without a cascade, and a signed integer for the count."""
+    """Stored totals of a counter. A subclass adds the owner, as a one-to-one primary key or several columns, without a
+    database constraint and without a cascade, and a signed integer for the count."""
 
     updated_at = models.DateTimeField(_("updated at"), auto_now=True)
 

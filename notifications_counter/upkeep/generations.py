@@ -123,6 +123,5 @@ def begin_generation(counter: Declaration, reason: str = "") -> bool:
         if not buffer.begin_generation(mark, server):
             return False
         state_row(counter).update(mark=mark, **walk_from_the_start(CounterState.FULL_SPEED))
-    buffer.has_begun = True
     record("recovery", counter, level=logging.INFO if is_first else logging.WARNING, reason=reason)
     return True

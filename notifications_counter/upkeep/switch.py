@@ -36,7 +36,7 @@ def put_in_force(counter: Declaration) -> CounterState | None:
     if not row.off_since:
         _in_force[me] = True
     if row.declared_at > when_all_tell():  # the clock of who declared it was ahead
-        row.declared_at = timezone.now()
+        row.declared_at = when_all_tell()
         row.save(using=counter.db, update_fields=["declared_at"])
     return row
 

@@ -50,7 +50,7 @@ class Mark(NamedTuple):
     random: str = ""
 
 
-NONE, FIRST = Mark(), Mark(random="1")
+NONE, DECLARED, FIRST = Mark(), Mark(random="declared"), Mark(random="1")
 
 
 class Redis(NamedTuple):
@@ -60,7 +60,7 @@ class Redis(NamedTuple):
     server: int = 0  # its name at the last recovery
     run: int = 0  # its name now
     batch: str = ""  # what is cut and not dropped
-    mark: Mark = FIRST  # of the last batch that was dropped. NONE: the key `state` is gone
+    mark: Mark = FIRST  # of the last batch that was dropped; DECLARED before. NONE: the key `state` is gone
     intents: tuple[Intent, ...] = ()
     everyone: int = 0  # intents that name no owners
 
@@ -144,9 +144,9 @@ def doubt_everyone(redis: Redis, name: str = "everyone") -> Redis:
     return redis._replace(ready=None) if rule(name) else redis
 
 
-def announce(redis: Redis, number: int, owners: tuple[int, ...], known: bool = True) -> Redis | None:
-    """None if it is refused. ``known``: the database knows of a generation."""
-    if known and redis.mark == NONE and rule("unknown_redis"):
+def announce(redis: Redis, number: int, owners: tuple[int, ...]) -> Redis | None:
+    """None if it is refused."""
+    if redis.mark == NONE and rule("unknown_redis"):
         return None
     redis = redis._replace(intents=tuple(sorted((*redis.intents, Intent(number, owners)))))
     if not owners:
@@ -217,8 +217,13 @@ def recover(redis: Redis, generation: str, server: int, declared: int) -> Redis:
     return redis._replace(server=server, ready=declared)
 
 
+def declare(redis: Redis, db: Database, declared: int) -> tuple[Redis, Database]:
+    """Nobody reads totals until a generation begins, and writers may announce."""
+    return redis._replace(ready=None, mark=DECLARED), db._replace(declared=declared, mark=NONE)
+
+
 def switched_on(redis: Redis, db: Database) -> tuple[Redis, Database]:
-    return redis._replace(ready=None), db._replace(declared=NEW, mark=NONE, switched=db.switched + 1)
+    return declare(redis, db._replace(switched=db.switched + 1), NEW)
 
 
 # ------------------------------------------------------- the processes: a step yields (label, redis, db, next process)
@@ -266,10 +271,10 @@ class Writer(NamedTuple):
         requests = {(self.number, owner) for owner in self.owners or (EVERYONE,)}
         return db._replace(requests=db.requests | requests) if rule("request") else db
 
-    def announced(self, redis: Redis, db: Database) -> Redis | None:
+    def announced(self, redis: Redis) -> Redis | None:
         if "elsewhere" in self.faults and rule("unknown_redis"):
             return None
-        return redis if self.is_away else announce(redis, self.number, self.owners, db.mark != NONE)
+        return redis if self.is_away else announce(redis, self.number, self.owners)
 
     def confirmed(self, redis: Redis, is_undone: bool = False) -> Redis:
         deltas = tuple(self.delta(owner, self.declared) for owner in range(len(self.deltas)))
@@ -291,7 +296,7 @@ class Writer(NamedTuple):
         if self.step == "announce" and redis.ready == OFF and not self.is_away:
             yield "", redis, db, self._replace(step="db", silent=db.switched)
         elif self.step == "announce":
-            announced = self.announced(redis, db)
+            announced = self.announced(redis)
             yield "", announced or redis, db, self._replace(step="db", failed=announced is None)
             if "announce" in self.faults:
                 yield "not delivered", redis, db, self._replace(step="db", failed=True)
@@ -477,7 +482,7 @@ class Healer(NamedTuple):
             if self.started and rule("declared_flush"):
                 yield "", redis, db, end
             else:
-                yield "", doubt_everyone(redis), db._replace(declared=self.declared, mark=NONE), end
+                yield "", *declare(redis, db, self.declared), end
         elif self.step == "begin" and not waits:
             yield "", redis, db, self.to("requests")
         elif self.step == "requests":

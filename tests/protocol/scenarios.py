@@ -11,7 +11,23 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import model
-from .model import NEW, NONE, OLD, Database, Fault, Flusher, Healer, Owner, Reader, Redis, Row, World, Writer, of_all
+from .model import (
+    DECLARED,
+    NEW,
+    NONE,
+    OLD,
+    Database,
+    Fault,
+    Flusher,
+    Healer,
+    Owner,
+    Reader,
+    Redis,
+    Row,
+    World,
+    Writer,
+    of_all,
+)
 from .search import Found
 
 
@@ -46,7 +62,7 @@ OLD_LATE = OLD_H._replace(step="requests")  # has found its declaration in force
 OLD_F = F(1, "o", declared=OLD)
 
 FRESH = Redis((Owner(total=0),)), Database((Row(),))
-UNKNOWN = Redis((Owner(),), "", None, -1, mark=NONE), Database((Row(),), NONE)
+UNKNOWN = Redis((Owner(),), "", None, -1, mark=DECLARED), Database((Row(),), NONE)
 STARTS = {  # by what the names of scenarios begin with
     "declaration": (  # by the old one 2 rows count, by the new one 1
         Redis((Owner(total=2),), ready=OLD),

@@ -13,8 +13,9 @@ from django.db.models.functions import Length
 from django.utils import timezone
 
 from notifications_counter.counters import Counter, unread
+from notifications_counter.databases.identity import databases
 from notifications_counter.exceptions import ConfigurationError
-from notifications_counter.models import CounterState, Notification
+from notifications_counter.models import CounterState, Notification, RecountRequest
 from notifications_counter.upkeep import switch
 from notifications_counter.upkeep.findings import Result
 from tests.support import (
@@ -105,6 +106,16 @@ def test_a_deployment(alice, bob, caplog):
         unread.invalidate()
         unread.heal()
         assert is_ready()
+
+
+def test_a_process_with_another_redis_tells_the_database(alice):
+    """It starts right after the first flusher, only writes, and its settings name an empty Redis."""
+    with entries(DEPLOY_SECONDS=HOUR):
+        unread.heal()
+    databases.clear()
+    with entries(KEY_PREFIX="another"):
+        create(alice)
+    assert RecountRequest.objects.get().owner == str(alice.pk)
 
 
 @pytest.mark.parametrize("debug", [True, False])

@@ -169,6 +169,17 @@ def test_a_flusher_that_is_at_work_does_not_undo_it(healed, alice):
     assert_comes_back(alice)
 
 
+def test_a_clock_that_is_ahead_shortens_no_wait(healed, alice):
+    """That of the host on which somebody switched it on. Other processes may be silent for a while."""
+    switch("off")
+    switch("on")
+    CounterState.objects.update(declared_at=F("declared_at") + timedelta(seconds=HOUR))
+    with entries(DEPLOY_SECONDS=0):
+        unread.heal()
+    assert not is_ready()
+    assert_comes_back(alice)
+
+
 def test_a_recount_does_not_take_stored_totals_for_wrong(healed, alice):
     notify(alice)
     unread.flush()
