@@ -15,7 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 from django.db import OperationalError
-from django.db.models import Exists, Model, OuterRef, QuerySet
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from ..buffer.types import Peek
@@ -26,7 +26,6 @@ from ..declaration import Declaration
 from ..declaration.primary_keys import Key
 from ..models import CounterState
 from ..sql.everyone import PAGE, Counted, Pages
-from ..sql.owners import of_owners
 from .findings import Difference, Result, record_skipped, record_wrong, unexplained
 from .generations import forbid_replaced, state_row, walk_from_the_start
 from .history import record
@@ -79,19 +78,6 @@ class Walker:
     def _doubt(self, keys: Sequence[Key]) -> None:
         self.counter.buffer.doubt([str(key) for key in keys])
 
-    def _remove_orphans(self, found: Sequence[Counted]) -> None:
-        """Delete the totals of deleted owners, if the count is zero."""
-        counter, keys = self.counter, [counted.key for counted in found if counted.rows == counted.stored == 0]
-        exist = [
-            Exists(QuerySet(owner.remote_field.model, using=counter.db).filter(pk=OuterRef(total.attname)))
-            for owner, total in zip(counter.owner_fields, counter.total_fields, strict=True)
-            if owner.remote_field
-        ]
-        if keys and exist and not self.dry_run:
-            totals: QuerySet[Model] = QuerySet(counter.totals, using=counter.db)
-            gone = totals.filter(of_owners(counter, counter.total_fields, keys, counter.db)).exclude(*exist)
-            gone.filter(**{sharing.field: 0 for sharing in counter.sharing}).delete()
-
     # --------------------------------------------------------------- on demand
     def compare_these(self, owner_keys: Iterable[str]) -> None:
         """Compare these owners."""
@@ -103,7 +89,6 @@ class Walker:
         position = None
         while found := self._page(position):
             self.compare(found)
-            self._remove_orphans(found)
             position = str(found[-1].key)
             progress(self.result.owners)
             if stopped():
@@ -150,7 +135,6 @@ class Walker:
                     record("walked", self.counter)
                 return False
             (self.compare if is_gentle else self.compare_stored)(found)
-            self._remove_orphans(found)
             rest = (time.monotonic() - started) * (1 / SHARE - 1) if is_gentle else 0
             resumes_at = timezone.now() + timedelta(seconds=rest)
             is_ours = self._move(row, walked_to=str(found[-1].key), walk_resumes_at=resumes_at)

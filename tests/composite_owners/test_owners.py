@@ -7,7 +7,7 @@ from notifications_counter.upkeep import walk
 from tests.support import truth, unheard
 
 from .counters import alerts, unread_by_app, unseen_by_app, votes
-from .models import Alert, AlertCount, AppCount, CourseNotification, Organization, Vote, VoteCount
+from .models import Alert, AlertCount, AppCount, CourseNotification, Vote, VoteCount
 from .support import TEXTS, assert_stored
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("all_healed")]
@@ -83,19 +83,3 @@ def test_everyone_is_recounted_in_pages(monkeypatch):
         *((shop, item, 1) for shop in (1, 2) for item in range(4)), (3, 2, 1), (3, 3, 1), (9, 1, 1)
     }  # fmt: skip
     assert_stored(votes)
-
-
-def test_totals_of_deleted_owners_are_removed(alice, bob):
-    organizations = [Organization.objects.create() for _ in range(3)]
-    for organization in organizations:
-        for user in (alice, bob):
-            Alert.objects.create(organization=organization, recipient=user)
-    alerts.flush()
-    organizations[0].delete()
-    Alert.objects.all().delete()
-    bob.delete()
-    alerts.flush()
-    alerts.recount()
-    assert set(AlertCount.objects.values_list("organization", "recipient")) == {
-        (organization.pk, alice.pk) for organization in organizations[1:]
-    }

@@ -31,8 +31,6 @@ from tests.support import (
     sent,
     unheard,
 )
-from tests.tasks.counters import open_issues, urgent_issues
-from tests.tasks.models import Issue, Project, ProjectIssueCount
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -232,29 +230,3 @@ def test_a_key_that_is_too_long_for_its_column_ends_no_walk(users):
     last = get_user_model().objects.create(pk="z" * 200, username="last")
     create_unheard(last)
     assert unread.recount().owners == 10
-
-
-# --------------------------------------------------------------------------------------------- totals of deleted owners
-@pytest.mark.parametrize("how", ["full speed", "gentle", "on demand"])
-def test_totals_of_deleted_owners_are_removed(all_healed, house, garden, how):
-    """Unless a total that another counter stores in the same row is not zero."""
-    gone, shared, kept = house.pk, garden.pk, Project.objects.create().pk
-    for key in (gone, shared, kept):
-        Issue.objects.create(project_id=key, urgent=True)
-    open_issues.flush()
-    urgent_issues.flush()
-    Project.objects.exclude(pk=kept).delete()
-    open_issues.flush()
-    urgent_issues.flush()
-    unheard(ProjectIssueCount.objects.filter(pk=shared).update, urgent_count=1)
-    unread.recount(dry_run=True)
-    assert ProjectIssueCount.objects.count() == 3
-    if how == "full speed":
-        open_issues.invalidate()
-        open_issues.heal()
-    elif how == "gentle":
-        with entries(WALK_SECONDS=0.001):
-            open_issues.heal()
-    else:
-        open_issues.recount()
-    assert dict(ProjectIssueCount.objects.values_list("pk", "open_count")) == {shared: 0, kept: 1}
