@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from ..buffer.types import decode
 from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
-from ..models import RecountRequest
+from ..models import CounterState, RecountRequest
 from ..places import LocalCounter, Place, at, here, visible_counters
 from ..upkeep.generations import Phase, phase_of, state_row
 from .display import duration, explain, grouped, moment
@@ -259,31 +260,32 @@ def read_trouble() -> Trouble | None:
 def read_counter(counter: Counter, name: str = "") -> CounterStatus:
     """Return the state of one counter. BufferUnavailable, or a database error, if Redis or the database is out of
     reach."""
-    row, buffer = state_row(counter).first(), counter.buffer
+
+    def age(time: datetime | None) -> float | None:
+        return None if time is None else max(0, (timezone.now() - time).total_seconds())
+
+    row, buffer = state_row(counter).first() or CounterState(), counter.buffer
     status = buffer.status()
     ages = (status.now - intent.began for intent in islice(buffer.intents(), MOST_INTENTS))
-    overdue = sum(age >= options.HEAL_AFTER or age < 0 for age in ages)  # below 0: the clock was set back
     waiting = RecountRequest.objects.using(counter.db).filter(counter=counter.name)
     requests = waiting.order_by("pk")[:MOST_REQUESTS].aggregate(number=Count("pk"), since=Min("created_at"))
-    requests_age = (timezone.now() - requests["since"]).total_seconds() if requests["number"] else 0
     phase = phase_of(row, status, buffer.server())
-    now, ran_at = time.time(), status.ran_at
     return CounterStatus(
         name or counter.name,
         counter.name,
         *here(counter.source),
         waiting=status.pending + status.flushing + requests["number"],
-        age=max(requests_age, status.age),
+        age=max(age(requests["since"]) or 0, status.age),
         in_flight=status.intents,
-        overdue=overdue,
+        overdue=sum(not 0 <= seconds < options.HEAL_AFTER for seconds in ages),  # below 0: the clock was set back
         phase=phase,
-        off_since=row.off_since.timestamp() if row and row.off_since else None,
-        walked_to=row.walked_to or "" if row and phase == Phase.WALKING else "",
-        wrong=row.wrong if row else 0,
-        wrong_age=max(0, now - row.wrong_at.timestamp()) if row and row.wrong_at else None,
-        skipped=row.skipped if row else 0,
-        skipped_age=max(0, now - row.skipped_at.timestamp()) if row and row.skipped_at else None,
-        walk_age=max(0, now - row.walk_began_at.timestamp()) if row else None,
-        last_run=max(0, now - ran_at) if ran_at else None,
+        off_since=row.off_since.timestamp() if row.off_since else None,
+        walked_to=row.walked_to or "" if phase == Phase.WALKING else "",
+        wrong=row.wrong,
+        wrong_age=age(row.wrong_at),
+        skipped=row.skipped,
+        skipped_age=age(row.skipped_at),
+        walk_age=age(row.walk_began_at) if row.pk else None,
+        last_run=max(0, time.time() - status.ran_at) if status.ran_at else None,
         failure=status.failure,
     )

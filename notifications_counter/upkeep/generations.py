@@ -48,11 +48,11 @@ class Phase(StrEnum):
     WALKING = "walking"  # stored totals are compared with the rows
 
 
-def phase_of(row: CounterState | None, status: BufferStatus, server: str) -> Phase:
+def phase_of(row: CounterState, status: BufferStatus, server: str) -> Phase:
     """Return what happens to a counter, given what the database and Redis say."""
-    if row is not None and row.off_since:
+    if row.off_since:
         return Phase.OFF
-    if row is None or not row.mark:
+    if not row.mark:
         return Phase.WAITING
     if lost(status, row, server):
         return Phase.DUE
