@@ -14,10 +14,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.db.models import Model
 
-from .databases.identity import look_up
 from .databases.routing import alias_for, in_schema, schema_of, working_on
 from .declaration import Declaration
-from .exceptions import EXPECTED, OUTAGES, BufferUnavailable
+from .exceptions import EXPECTED, OUTAGES
 from .models import DatabaseId
 
 logger = logging.getLogger("notifications_counter")
@@ -48,8 +47,33 @@ def is_of_tenant(place: Place) -> bool:
     return place.alias != DEFAULT_DB_ALIAS or place.schema not in (None, public)
 
 
+def places(
+    models: Iterable[type[Model]], database: str | None = None, schema: str | None = None
+) -> dict[type[Model], list[Place]]:
+    """Return the places where rows of each model are counted. Each database is asked once.
+
+    The database that the router names comes first, then every other database that has the app's tables, without
+    replicas. ``database`` and ``schema`` restrict the result.
+    """
+    places_in, has_tables = cache(_places_in), cache(_has_tables)
+    found: dict[type[Model], list[Place]] = {}
+    for model in models:
+        first = alias_for(model)
+        others = [alias for alias in connections if not connections[alias].settings_dict["TEST"]["MIRROR"]]
+        found[model] = [
+            place
+            for alias in dict.fromkeys([first, *others])
+            if database in (None, alias)
+            for place in places_in(alias, schema)
+            if schema in (None, place.schema)
+            if alias == first or place.schema or (router.allow_migrate_model(alias, model) and has_tables(alias))
+        ]
+    return found
+
+
 def _places_in(alias: str, schema: str | None) -> list[Place]:
-    """Return the places in a database that may hold counts. If it is unreachable, return that of the given schema."""
+    """Return the places in a database: itself, or the schemas that have the app's tables. If it is unreachable, return
+    that of the given schema."""
     connection = connections[alias]
     if not hasattr(connection, "set_schema"):
         return [Place(alias)]
@@ -66,47 +90,16 @@ def _places_in(alias: str, schema: str | None) -> list[Place]:
         return [Place(alias, schema)]
 
 
-def _id_of(place: Place) -> str | None:
-    """Return the id of the database at a place, or None if there is no database, or it lacks the tables, because it was
-    not migrated, or they were dropped."""
+def _has_tables(alias: str) -> bool:
+    """Return whether a database has the app's tables. If it is unreachable, it may."""
+    connection = connections[alias]
     try:
-        with at(place):
-            return look_up(connections[place.alias]).id
+        return DatabaseId._meta.db_table in connection.introspection.table_names()
     except ImproperlyConfigured:  # an empty entry, as DATABASES["default"] may be
-        return None
-    except OUTAGES as error:
-        connections[place.alias].close_if_unusable_or_obsolete()
-        reason = error.__cause__ if isinstance(error, BufferUnavailable) else error
-        is_there = isinstance(reason, OUTAGES) and "no such table" not in str(reason)  # SQLite's words
-        return str(place) if is_there else None  # as above
-
-
-def places(
-    models: Iterable[type[Model]], database: str | None = None, schema: str | None = None
-) -> dict[type[Model], list[Place]]:
-    """Return the places where rows of each model are counted. Each database is asked once.
-
-    The database that the router names comes first, then every other database that has the app's tables. Two aliases
-    of one database are one place, and replicas are left out. ``database`` and ``schema`` restrict the result.
-    """
-    places_in, id_of = cache(_places_in), cache(_id_of)
-    found: dict[type[Model], list[Place]] = {}
-    for model in models:
-        first = alias_for(model)
-        by_id: dict[str, Place] = {}
-        for alias in dict.fromkeys([first, *connections]):
-            if database not in (None, alias) or (alias != first and connections[alias].settings_dict["TEST"]["MIRROR"]):
-                continue
-            for place in places_in(alias, schema):
-                if schema not in (None, place.schema):
-                    continue
-                if alias != first and not place.schema and not router.allow_migrate_model(alias, model):
-                    continue
-                id_ = id_of(place)
-                if id_ or (alias == first and not place.schema):
-                    by_id.setdefault(id_ or str(place), place)
-        found[model] = list(by_id.values())
-    return found
+        return False
+    except OUTAGES:  # as above
+        connection.close_if_unusable_or_obsolete()
+        return True
 
 
 class LocalCounter(NamedTuple, Generic[C]):

@@ -5,20 +5,21 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from django.db import OperationalError, ProgrammingError
+from django.core.exceptions import ImproperlyConfigured
+from django.db import OperationalError
 
 from notifications_counter import places as module
 from notifications_counter.counters import unread
 from notifications_counter.databases.routing import working_on
 from notifications_counter.exceptions import BufferUnavailable
+from notifications_counter.models import DatabaseId
 from notifications_counter.places import LocalCounter, Place, at_each, local_counters, visible_counters
-from notifications_counter.places import _id_of as id_of
+from notifications_counter.places import _has_tables as has_tables
 
 pytestmark = pytest.mark.once
 
 HERE, TENANT = Place("default"), Place("refused", "tenant")
-PLACES = [HERE, Place("default", "empty"), Place("blue"), Place("new"), Place("mirror"), Place("refused"), TENANT]
-IDS = {place: str(place) for place in PLACES if place not in (Place("default", "empty"), Place("new"))}
+PLACES = [HERE, Place("blue"), Place("new"), Place("mirror"), Place("refused"), TENANT]
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +31,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     monkeypatch.setattr(module, "connections", connections)
     monkeypatch.setattr(module, "_places_in", lambda alias, schema: [place for place in PLACES if place.alias == alias])
-    monkeypatch.setattr(module, "_id_of", lambda place: IDS.get(place))
+    monkeypatch.setattr(module, "_has_tables", lambda alias: alias != "new")
     monkeypatch.setattr(module.router, "allow_migrate_model", lambda alias, model: alias != "refused")
 
 
@@ -44,24 +45,17 @@ def test_the_places_of_a_site(monkeypatch):
     assert found("refused")[0] == Place("refused")
     assert found(database="blue") == [Place("blue")]
     assert found(schema="tenant") == [TENANT]
-    monkeypatch.setitem(IDS, Place("blue"), IDS[HERE])  # another alias of the same database
-    assert found() == [HERE, TENANT]
-    monkeypatch.setattr(module, "_id_of", lambda place: None)
-    assert found() == [HERE]  # where it will be
+    assert found("new")[0] == Place("new")  # where the tables will be
 
 
 def test_a_database_out_of_reach_is_a_place_and_one_without_our_tables_is_none(monkeypatch):
-    connections = {"blue": SimpleNamespace(close_if_unusable_or_obsolete=lambda: None)}
-    monkeypatch.setattr(module, "connections", connections)
-    for reason, found in (
-        (OperationalError("unable to open database file"), "blue"),
-        (OperationalError("no such table: notifications_counter_databaseid"), None),
-        (ProgrammingError("relation does not exist"), None),
-    ):
-        unavailable = BufferUnavailable()
-        unavailable.__cause__ = reason
-        monkeypatch.setattr(module, "look_up", mock.Mock(side_effect=unavailable))
-        assert id_of(Place("blue")) == found
+    closed = mock.Mock()
+    connection = SimpleNamespace(introspection=mock.Mock(), close_if_unusable_or_obsolete=closed)
+    monkeypatch.setattr(module, "connections", {"blue": connection})
+    names = connection.introspection.table_names
+    names.side_effect = [["other"], [DatabaseId._meta.db_table], OperationalError("gone"), ImproperlyConfigured()]
+    assert [has_tables("blue") for _ in range(4)] == [False, True, True, False]
+    closed.assert_called_once()
 
 
 def test_all_places_are_seen_outside_of_tenants():

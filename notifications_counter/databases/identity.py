@@ -84,11 +84,8 @@ def look_up(connection: BaseDatabaseWrapper) -> Database:
         raise BufferUnavailable(f"Database {connection.alias!r} has no id yet. Reads count rows meanwhile.")
     if row[1] == "":  # SQLite in memory: each process has its own
         row = (*row, connection.settings_dict["NAME"], gethostname(), os.getpid())
-    id = digest(*row)
-    known = databases.get(_key(connection))
-    if known is None or known.id != id:
-        known = databases[_key(connection)] = Database(id, declared)
-    return known
+    found = databases[_key(connection)] = Database(digest(*row), declared)
+    return found
 
 
 def look_up_after_migrate(using: str, **_: object) -> None:
