@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -16,7 +16,7 @@ from django.db.models import Model
 
 from .databases.routing import alias_for, in_schema, schema_of, working_on
 from .declaration import Declaration
-from .exceptions import EXPECTED, OUTAGES
+from .exceptions import EXPECTED, OUTAGES, explain
 from .models import DatabaseId
 
 logger = logging.getLogger("notifications_counter")
@@ -147,19 +147,59 @@ def at(place: Place) -> Iterator[None]:
 
 def at_each(local: Iterable[LocalCounter[C]], work: Callable[[LocalCounter[C]], object]) -> None:
     """Call a function at the place of each counter. If it fails for one, go on with the others. In the end, raise one
-    error, a mistake in the code if there is one, and log the others. The same message counts once."""
-    failed: dict[str, tuple[str, Exception]] = {}
+    error, a mistake in the code if there is one, and log the others."""
+    failures = Failures()
     for each in local:
+        with failures.caught(each):
+            work(each)
+    failures.raise_one()
+
+
+class Failures:
+    """What fails in a run, which goes on at the next place. The same message counts once, and so does a kind of outage.
+    ``loop``: the name of a command that runs again and again."""
+
+    def __init__(self, loop: str = ""):
+        self.loop = loop
+        self._before: dict[str, tuple[str, Exception]] = {}
+        self._now: dict[str, tuple[str, Exception]] = {}
+
+    @contextmanager
+    def caught(self, local: LocalCounter[Any] | None = None) -> Iterator[None]:
+        """Catch an error of the block, which works at the place of a counter, if one is given."""
         try:
-            with at(each.place):
-                work(each)
+            with at(local.place) if local else nullcontext():
+                yield
         except Exception as error:
-            connections[each.place.alias].close_if_unusable_or_obsolete()
-            error.add_note(each.name)
-            failed.setdefault(str(error), (each.name, error))
-    mistakes_first = sorted(failed.values(), key=lambda failure: isinstance(failure[1], EXPECTED))
-    for name, other in mistakes_first[1:]:
-        about = {"event": "run_failed", "counter": name, "reason": str(other)}
-        logger.error("%s: %s", name, other, exc_info=None if isinstance(other, EXPECTED) else other, extra=about)
-    if mistakes_first:
-        raise mistakes_first[0][1]
+            if local:
+                error.add_note(local.name)
+                if not (connection := connections[local.place.alias]).in_atomic_block:
+                    connection.close()  # after a failover, it may be one to a replica
+            kind = type(error).__name__ if isinstance(error, OUTAGES) else str(error)
+            self._now.setdefault(kind, (local.name if local else "", error))
+
+    def raise_one(self) -> None:
+        """Raise one of the errors, if any, and log the others."""
+        mistakes_first = sorted(self._now.values(), key=lambda failure: isinstance(failure[1], EXPECTED))
+        for failure in mistakes_first[1:]:
+            self._log(*failure)
+        if mistakes_first:
+            raise mistakes_first[0][1]
+
+    def end_run(self) -> bool:
+        """Log what did not fail in the run before, or that the loop works again. Returns whether anything failed."""
+        for kind, failure in self._now.items():
+            if kind not in self._before:
+                self._log(*failure)
+        if self._before and not self._now:
+            logger.warning("%s works again.", self.loop, extra={"event": "run_works", "command": self.loop})
+        self._before, self._now = self._now, {}
+        return bool(self._before)
+
+    def _log(self, name: str, error: Exception) -> None:
+        """Log an error, with its traceback if it is a mistake in the code."""
+        about = {"event": "run_failed", "command": self.loop, "counter": name, "reason": explain(error)}
+        mistake = None if isinstance(error, EXPECTED) else error
+        logger.error(
+            "%s%s", explain(error, name), " (trying again)" if self.loop else "", exc_info=mistake, extra=about
+        )

@@ -66,7 +66,7 @@ def test_all_places_are_seen_outside_of_tenants():
 
 
 def test_an_outage_of_redis_is_logged_once_and_a_mistake_is_raised(monkeypatch, caplog):
-    closed = SimpleNamespace(close_if_unusable_or_obsolete=lambda: None)
+    closed = SimpleNamespace(in_atomic_block=False, close=lambda: None)
     monkeypatch.setattr(module, "connections", {"default": closed})
     errors: dict[str, Exception] = {"a": BufferUnavailable("Redis"), "b": BufferUnavailable("Redis")}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
 import time
@@ -12,17 +11,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import ProgrammingError, connections
+from django.db import ProgrammingError
 from django.template.defaultfilters import pluralize
 
 from ..counters import Counter
-from ..exceptions import EXPECTED, OUTAGES
-from ..monitoring.display import explain
+from ..exceptions import EXPECTED, explain
 from ..monitoring.status import read_counter
-from ..places import LocalCounter, at, local_counters
+from ..places import LocalCounter, local_counters
 from ..upkeep.findings import Result
-
-logger = logging.getLogger("notifications_counter")
 
 SIGN_OF_LIFE = 5.0
 """Seconds between two lines of progress in a long step."""
@@ -76,10 +72,9 @@ class CounterCommand(BaseCommand):
             self.say(f"{name}: {more:,} more.")
 
     def say_problems(self, local: LocalCounter[Counter]) -> None:
-        """Say what is wrong with a counter, as `flush_counters --check` does."""
-        with at(local.place):
-            for problem in read_counter(local.counter, local.name).problems():
-                self.say(str(problem))
+        """Say what is wrong with a counter at this place, as `flush_counters --check` does."""
+        for problem in read_counter(local.counter, local.name).problems():
+            self.say(str(problem))
 
 
 # --------------------------------------------------------------------- options
@@ -148,39 +143,3 @@ def stop_on_signals() -> Iterator[Stop]:
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)
-
-
-class Failures:
-    """What has failed in a command that loops. It logs each reason, and each kind of outage, once, until a run is
-    without it, and says when the command works again."""
-
-    def __init__(self, command: str, interval: float):
-        self.command = command
-        self.interval = interval
-        self._before: set[str] = set()
-        self._now: set[str] = set()
-
-    @contextmanager
-    def caught(self, local: LocalCounter[Counter] | None = None) -> Iterator[None]:
-        """Catch an error, so that the loop continues. A mistake in the code is logged with its traceback."""
-        try:
-            yield
-        except Exception as error:
-            if local:
-                connections[local.place.alias].close()
-            reason = explain(error)
-            kind = type(error).__name__ if isinstance(error, OUTAGES) else reason
-            if kind not in self._before | self._now:
-                name = local.name if local else None
-                mistake = None if isinstance(error, EXPECTED) else error
-                about = {"event": "run_failed", "command": self.command, "counter": name, "reason": reason}
-                what = f"{name}: {reason}" if name else reason
-                logger.error("%s (trying again every %g s)", what, self.interval, exc_info=mistake, extra=about)
-            self._now.add(kind)
-
-    def end_run(self) -> bool:
-        """Note the end of a run. Returns whether anything failed in it."""
-        if self._before and not self._now:
-            logger.warning("%s works again.", self.command, extra={"event": "run_works", "command": self.command})
-        self._before, self._now = self._now, set()
-        return bool(self._before)

@@ -1,4 +1,4 @@
-"""Formats numbers, times, tables and errors for people, in the active language."""
+"""Formats numbers, times and tables for people, in the active language."""
 
 from __future__ import annotations
 
@@ -8,16 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from django.db import DatabaseError
 from django.template.defaultfilters import date, floatformat
 from django.utils import timezone
 from django.utils.translation import pgettext
-
-UNMIGRATED = re.compile(
-    "no such (table|column)|has no column|(relation|column) .* does not exist|table .* doesn't exist|unknown column",
-    re.IGNORECASE,
-)
-"""Matches the errors of databases about what a migration is to add."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +49,3 @@ def duration(seconds: float) -> str:
 def moment(timestamp: float, style: str = "DATETIME_FORMAT") -> str:
     """Return a date and time."""
     return date(datetime.fromtimestamp(timestamp, timezone.get_current_timezone()), style)
-
-
-def explain(error: BaseException, where: str = "") -> str:
-    """Return an error in one line: where it happened, and what to do if a migration was forgotten."""
-    reason = " ".join(str(error).split()) or type(error).__name__
-    if isinstance(error, DatabaseError) and UNMIGRATED.search(reason):
-        reason += " – Run `manage.py makemigrations`, if a model is new or has changed, and `manage.py migrate`."
-    return f"{where}: {reason}" if where else reason

@@ -20,11 +20,11 @@ from ..buffer.client import RECENT_SECONDS, client_of, trouble_call
 from ..buffer.types import decode
 from ..conf import options
 from ..counters import Counter, all_counters
-from ..exceptions import CounterError
+from ..exceptions import CounterError, explain
 from ..models import CounterState, RecountRequest
 from ..places import LocalCounter, Place, at, here, visible_counters
 from ..upkeep.generations import Phase, phase_of, state_row
-from .display import duration, explain, grouped, moment
+from .display import duration, grouped, moment
 
 MAX_AGE = 300.0
 """Seconds that a change may wait before that is a problem."""

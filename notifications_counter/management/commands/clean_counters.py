@@ -6,8 +6,9 @@ from time import monotonic
 from django.core.management.base import CommandParser
 from django.db import close_old_connections
 
+from ...places import Failures
 from ...upkeep.cleaning import clean_everywhere
-from ..console import CounterCommand, Failures, Stop, number, stop_on_signals
+from ..console import CounterCommand, Stop, number, stop_on_signals
 
 MINUTE = 60
 
@@ -31,7 +32,7 @@ class Command(CounterCommand):
 
     def loop(self, stop: Stop) -> None:
         """Run until asked to stop."""
-        passes, failures = 0, Failures("clean_counters", MINUTE)
+        passes, failures = 0, Failures("clean_counters")
         while not stop.asked():
             started = monotonic()
             close_old_connections()

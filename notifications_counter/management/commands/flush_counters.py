@@ -9,12 +9,11 @@ from django.db import close_old_connections
 from ...counters import Counter, all_counters
 from ...monitoring.display import duration
 from ...monitoring.status import MAX_AGE, read_status, sentences
-from ...places import LocalCounter, at, at_each
+from ...places import Failures, LocalCounter, at_each
 from ...upkeep.findings import Result
 from ...upkeep.run import heal_and_flush
 from ..console import (
     CounterCommand,
-    Failures,
     Stop,
     add_places,
     at_least,
@@ -84,42 +83,38 @@ class Command(CounterCommand):
     # ------------------------------------------------------------------ flush
     def loop(self, stop: Stop, interval: float) -> None:
         """Run until asked to stop. After the first run, say what is wrong."""
-        failures = Failures("flush_counters", interval)
+        failures = Failures("flush_counters")
         while not stop.asked():
             close_old_connections()
-            todo: list[LocalCounter[Counter]] = []
             unfinished = False
             with failures.caught():
-                todo = self.find_counters()
-            for local in todo:
-                close_old_connections()
-                with failures.caught(local):
-                    unfinished |= self.run(local, stop, in_loop=True)
-                if stop.asked():
-                    return
+                for local in self.find_counters():
+                    with failures.caught(local):
+                        unfinished |= self.run(local, stop, in_loop=True)
+                    if stop.asked():
+                        break
             if failures.end_run() or not unfinished:
                 stop.wait(interval)
 
     def run(self, local: LocalCounter[Counter], stop: Stop, in_loop: bool = False) -> bool:
-        """Heal and flush one counter at one place until nothing is left to heal, and the first time say what is wrong.
+        """Heal and flush one counter at this place until nothing is left to heal, and the first time say what is wrong.
         ``in_loop``: only one turn; say nothing if there was nothing to do. Returns whether healing has more to do."""
-        name, counter, place = local
+        name, counter, _ = local
         self.begin()
         started, healed = time.monotonic(), Result()
-        with at(place):
-            for healed, flushed in heal_and_flush(
-                counter, lambda step, *numbers: self.show(f"{name}: owners {step}", *numbers), stop.asked
-            ):
-                self.say_wrong(name, healed)
-                if flushed.owners or flushed.skipped:
-                    skipped = f", skipped {flushed.skipped:,}" if flushed.skipped else ""
-                    owners, seconds = number(flushed.owners, "owner"), time.monotonic() - started
-                    self.say(f"{name}: flushed {owners}{skipped}, {seconds:.2f} s.")
-                elif not in_loop and not stop.asked():
-                    self.say(f"{name}: nothing to flush.")
-                if in_loop:
-                    break
-                started = time.monotonic()
+        for healed, flushed in heal_and_flush(
+            counter, lambda step, *numbers: self.show(f"{name}: owners {step}", *numbers), stop.asked
+        ):
+            self.say_wrong(name, healed)
+            if flushed.owners or flushed.skipped:
+                skipped = f", skipped {flushed.skipped:,}" if flushed.skipped else ""
+                owners, seconds = number(flushed.owners, "owner"), time.monotonic() - started
+                self.say(f"{name}: flushed {owners}{skipped}, {seconds:.2f} s.")
+            elif not in_loop and not stop.asked():
+                self.say(f"{name}: nothing to flush.")
+            if in_loop:
+                break
+            started = time.monotonic()
         if name not in self.seen:
             self.seen.add(name)
             self.say_problems(local)
