@@ -18,7 +18,7 @@ from ..conf import options
 from ..exceptions import BufferUnavailable
 from ..models.fields import target_of
 from .registration import TAG, Messages, check, error, sound_counters, warning
-from .settings import addresses, check_cache
+from .settings import check_cache
 
 Info = Mapping[str, Any]
 """What INFO says of a server."""
@@ -55,8 +55,7 @@ def check_redis(databases: Iterable[str]) -> Messages:
         yield warning(
             "W004",
             f"Redis (cache {options.CACHE_ALIAS!r}) is unreachable: {failure}",
-            f"The cache is at {addresses(options.CACHE_ALIAS)}: start Redis there, or correct its LOCATION. Rows are "
-            "counted meanwhile.",
+            "Start Redis, or correct the LOCATION of the cache. Rows are counted meanwhile.",
         )
 
 

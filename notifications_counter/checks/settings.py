@@ -15,9 +15,6 @@ from ..conf import ENTRIES, SETTING, options, shown
 from ..writes.hook import missing
 from .registration import TAG, Messages, check, error, sound_counters, warning
 
-RedisDatabase = tuple[str | None, str, int, int]
-"""The path of a Unix socket, if any; host, port, and number."""
-
 LONGEST_TIMEOUT = 1.0
 """Seconds."""
 
@@ -47,73 +44,33 @@ def _invalid(fact: str, hint: str) -> CheckMessage:
 # ------------------------------------------------------------------------ cache
 @check(TAG)
 def check_cache() -> Messages:
-    """Check that the counters' cache uses django-redis, and shares its database with no other cache."""
-    alias = options.CACHE_ALIAS
-    if problem := problem_of(alias):
-        fact, hint = problem
-        yield error("E002", fact, hint)
-    if not is_django_redis(alias):
-        return
-    for other in settings.CACHES:
-        if other != alias and _redis_databases(alias) & _redis_databases(other):
-            yield _may_be_cleared(f"The counters' cache {alias!r} and the cache {other!r} share a Redis database.")
+    """Check that the counters can use their cache."""
+    if problem := problem_of(options.CACHE_ALIAS):
+        yield error("E002", *problem)
 
 
 @check(TAG, deploy=True)
-def check_timeouts() -> Messages:
-    """Check that a page does not wait for a Redis that does not answer."""
+def check_cache_in_production() -> Messages:
+    """Check that a page does not wait for a Redis that does not answer, and that nobody else clears the cache."""
     alias = options.CACHE_ALIAS
     if not is_django_redis(alias):
         return
     for name in ("SOCKET_TIMEOUT", "SOCKET_CONNECT_TIMEOUT"):
-        if not all(0 < _timeout(alias, url, name) <= LONGEST_TIMEOUT for url in _locations(alias)):
+        found = [_timeout(alias, url, name) for url in map(parse, urls_of(alias)) if url is not None]
+        if not all(0 < seconds <= LONGEST_TIMEOUT for seconds in found):
             yield warning(
                 "W002",
                 f"The cache {alias!r} has no {name}, or one of more than a second. That is how long a page waits for a "
                 "Redis that does not answer.",
                 f"Set CACHES[{alias!r}]['OPTIONS'][{name!r}] to 0.1, in a cache that only the counters use.",
             )
-
-
-@check(TAG, deploy=True)
-def check_general_cache() -> Messages:
-    """Check that the counters do not use the default cache."""
-    if options.CACHE_ALIAS == "default" and is_django_redis("default"):
-        yield _may_be_cleared("The counters use the default cache.")
-
-
-def _may_be_cleared(fact: str) -> CheckMessage:
-    return warning(
-        "W003",
-        fact,
-        "If a cache in this database is cleared, everyone's rows are counted again. Add one to CACHES whose "
-        f"LOCATION ends with the number of an unused Redis database, and set {SETTING}['CACHE_ALIAS'] to its name.",
-    )
-
-
-def _locations(alias: str) -> list[SettingsDict]:
-    """Return the parsed URLs of a cache; empty if it is not a Redis cache."""
-    return [arguments for arguments in map(parse, urls_of(alias)) if arguments is not None]
-
-
-def _redis_databases(alias: str) -> set[RedisDatabase]:
-    """Return the Redis databases that a cache uses."""
-    found: set[RedisDatabase] = set()
-    of_pool = options_of(alias)
-    if is_django_redis(alias):
-        of_pool = of_pool.get("CONNECTION_POOL_KWARGS") or {}
-    for url in _locations(alias):
-        host = url.get("host", "127.0.0.1")
-        database = url.get("db", of_pool.get("db", 0)) or 0
-        found.add((url.get("path"), "127.0.0.1" if host == "localhost" else host, url.get("port", 6379), int(database)))
-    return found
-
-
-def addresses(alias: str) -> str:
-    """Return the addresses of a cache's servers, without passwords."""
-    return ", ".join(
-        sorted(path or f"{host}:{port}, database {number}" for path, host, port, number in _redis_databases(alias))
-    )
+    if alias == "default":
+        yield warning(
+            "W003",
+            "The counters use the default cache.",
+            "If it is cleared, everyone's rows are counted again. Add one to CACHES whose LOCATION ends with the "
+            f"number of an unused Redis database, and set {SETTING}['CACHE_ALIAS'] to its name.",
+        )
 
 
 def _timeout(alias: str, url: SettingsDict, name: str) -> float:
