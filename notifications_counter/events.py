@@ -105,21 +105,15 @@ class EventLog:
             raise ValueError(f"The id of an event is an integer, not {event_id!r}.")
         return _decode(event_id, self._client.call("HGETALL", self._key("event", event_id)))
 
-    def latest(self, limit: int = 100, type: str | None = None) -> list[Event]:
-        """Return the newest events, newest first."""
-        return self._page("before", None, limit, type)
+    def latest(self, limit: int = 100, type: str | None = None, before: Time | Event | None = None) -> list[Event]:
+        """Return the newest events, newest first: all, or those before a time or an event of the log. The next page is
+        before the last event of this one."""
+        return self._page("before", before, limit, type)
 
-    def oldest(self, limit: int = 100, type: str | None = None) -> list[Event]:
-        """Return the oldest events, oldest first."""
-        return self._page("after", None, limit, type)
-
-    def before(self, position: Time | Event, limit: int = 100, type: str | None = None) -> list[Event]:
-        """Return events before a time or an event, newest first. Pass the last one to get the next page."""
-        return self._page("before", position, limit, type)
-
-    def after(self, position: Time | Event, limit: int = 100, type: str | None = None) -> list[Event]:
-        """Return events from a time on, or after an event, oldest first. Pass the last one to get the next page."""
-        return self._page("after", position, limit, type)
+    def oldest(self, limit: int = 100, type: str | None = None, after: Time | Event | None = None) -> list[Event]:
+        """Return the oldest events, oldest first: all, or those from a time on, or after an event of the log. The next
+        page is after the last event of this one."""
+        return self._page("after", after, limit, type)
 
     def count_events(self, start: When = None, end: When = None) -> int:
         """Return the number of events from ``start`` to ``end``."""
@@ -147,9 +141,7 @@ class EventLog:
     def _page(self, direction: str, position: Time | Event | None, limit: int, type: str | None) -> list[Event]:
         if not (is_integer(limit) and limit > 0):
             raise ValueError(f"limit must be an integer of at least 1, not {limit!r}.")
-        key = self._key("events") if type is None else self._key("events", _type(type))
-        score: Argument = ""
-        member: Argument = ""
+        score = member = ""
         if isinstance(position, Mapping):
             try:
                 score, member = _timestamp(position["timestamp"]), f"{position['id']:016d}"
@@ -157,13 +149,13 @@ class EventLog:
                 raise ValueError("A position must be a time, or an event that this log has returned.") from None
         elif position is not None:
             score = _timestamp(position)
+        key = self._key("events") if type is None else self._key("events", _type(type))
         page: list[Event] = []
         while len(page) < limit:
             size = min(EVENTS_PER_CALL, limit - len(page))
             args = (self.base, direction, size, score, member)
             found = self._client.ask(Call.of("page_events", (key,), args))
-            events = (_decode(int(id_), fields) for id_, _, fields in found)
-            page += [event for event in events if event is not None]
+            page += [event for id_, _, fields in found if (event := _decode(int(id_), fields))]
             if len(found) < size:
                 break
             member, score, _ = found[-1]
@@ -246,8 +238,6 @@ arecord_events = _log.arecord_events
 get_event = _log.get_event
 latest = _log.latest
 oldest = _log.oldest
-before = _log.before
-after = _log.after
 count_events = _log.count_events
 count_type = _log.count_type
 count_types = _log.count_types

@@ -48,7 +48,7 @@ def test_everything_is_exact(nodes, users):
     Notification.objects.create(user=users[0], title="x")
     unread.recount()
     events.record_event({"type": "test"})
-    assert [event["type"] for event in events.after(0)] == ["test"]
+    assert [event["type"] for event in events.oldest(after=0)] == ["test"]
     assert events.count_types() == {"test": 1}
     assert events.trim_events(max_length=0) == 1
     timeseries.update_counters({"hits": 2, "other": 1})
