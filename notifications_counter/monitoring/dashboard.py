@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from django.apps import apps
-from django.template.defaultfilters import filesizeformat, truncatechars
+from django.template.defaultfilters import date, filesizeformat, truncatechars
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
-from django.utils.translation import pgettext
+from django.utils.translation import gettext_lazy, pgettext
 
 from ..checks.servers import check_server, infos
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..places import LocalCounter, at, visible_counters
+from ..timeseries import TimeSeries
 from ..upkeep.generations import Phase
 from ..upkeep.history import EVENTS, history
-from .activity import PRECISIONS, activity
-from .display import Table, duration, grouped, moment
+from .display import duration, grouped, moment
 from .status import CounterStatus, Status, read_status, sentences
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table for a template. The columns from index ``numbers`` on are numbers. ``words`` explains some titles."""
+
+    titles: list[str]
+    rows: list[list[str]]
+    numbers: int = 1
+    words: Mapping[str, str] = field(default_factory=dict)
 
 
 def page(by: str, chosen: str = "") -> dict[str, Any]:
@@ -30,10 +44,8 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
     first with a problem, or the first. If Redis is unreachable, the page has fewer parts."""
     by = by if by in PRECISIONS else next(iter(PRECISIONS))
     status = read_status(visible())
-    problems, counters = sentences(status.problems), [each for each in status.counters.values() if not each.error]
-    bad = {problem.counter for problem in status.problems}
-    shown = min(counters, key=lambda each: (each.name != chosen, each.name not in bad), default=None)
-    since = min((problem.since for problem in status.problems if problem.since), default=None)
+    counters = [each for each in status.counters.values() if not each.error]
+    problems, bad = sentences(status.problems), {problem.counter for problem in status.problems}
     found: dict[str, Any] = {
         "by": by,
         "choices": [(name, precision.title) for name, precision in PRECISIONS.items()],
@@ -44,14 +56,15 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
         "counters": counter_table(counters, by, bad),
         "unreachable": len(counters) < len(status.counters),
     }
+    since = min((problem.since for problem in status.problems if problem.since), default=None)
     with suppress(CounterError):
-        if shown:
+        if counters:
+            shown = min(counters, key=lambda each: (each.name != chosen, each.name not in bad))
             servers = [info for info in infos() if info]
             problems += [f"{error.msg} {error.hint}" for info in servers for error in check_server(info)]
             found |= {"servers": server_table(servers), "counter": shown.name}
             with at(shown.place):
-                found["events"] = event_table()
-                found["activity"] = activity(shown.counter, PRECISIONS[by])
+                found |= {"events": event_table(), "activity": activity(shown.counter, PRECISIONS[by])}
         since = since if problems else well_since(status)
     return {**found, "since": since and moment(since).removesuffix(".")}
 
@@ -145,3 +158,53 @@ def event_table() -> Table:
         }
         rows.append([moment(event["timestamp"]), event["counter"], _(EVENTS[event["type"]]) % fields])
     return Table([_("Time"), _("Counter"), _("Event")], rows, numbers=3)
+
+
+# ------------------------------------------------------------------------- charts
+class Precision(NamedTuple):
+    """A choice of precision for the charts: the length of a slice in ``seconds``, the ``title`` of the choice, the
+    number of ``slots``, the date format for the ``name`` of a slice, and those of the ``labels`` on the axis, by the
+    number of the minute, hour or day, which ``unit`` names."""
+
+    seconds: int
+    title: object
+    slots: int
+    name: str
+    unit: str
+    labels: dict[int, str]
+
+
+QUARTERS = dict.fromkeys((0, 15, 30, 45), "TIME_FORMAT")
+HALF_DAYS = {0: "MONTH_DAY_FORMAT", 12: "TIME_FORMAT"}
+TENS = {1: "MONTH_DAY_FORMAT", 11: "j", 21: "j"}
+
+PRECISIONS = {
+    "minute": Precision(60, gettext_lazy("By minute"), 60, "TIME_FORMAT", "minute", QUARTERS),
+    "hour": Precision(3600, gettext_lazy("By hour"), 48, "DATETIME_FORMAT", "hour", HALF_DAYS),
+    "day": Precision(86400, gettext_lazy("By day"), 31, "DATE_FORMAT", "day", TENS),
+}
+
+
+def activity(counter: str, precision: Precision) -> dict[str, Any]:
+    """Return the activity of a counter, in two round trips, one for each time-sliced counter: a table, newest slice
+    first; and for the charts of its columns the totals by title, the labels of the axis as JSON, and the separator of
+    thousands."""
+    last = int(time.time()) // precision.seconds * precision.seconds
+    starts = range(last, last - precision.slots * precision.seconds, -precision.seconds)
+    # Slices of a day are days in UTC. West of Greenwich, they would be named after the previous day.
+    tz = timezone.get_current_timezone() if precision.seconds < 86400 else UTC
+    times = [datetime.fromtimestamp(start, tz) for start in starts]
+    columns: dict[str, list[int]] = {}
+    for title, what in ((_("Added"), "added"), (_("Removed"), "removed")):
+        found = dict(TimeSeries().get_counter(f"{counter}:{what}", precision.seconds))
+        columns[title] = [found.get(start, 0) for start in starts]
+    rows = [
+        [date(at, precision.name), *map(grouped, counts)] for at, *counts in zip(times, *columns.values(), strict=True)
+    ]
+    formats = [precision.labels.get(getattr(at, precision.unit), "") for at in times]
+    return {
+        "table": Table([_("Time"), *columns], rows),
+        "totals": {title: grouped(sum(column)) for title, column in columns.items()},
+        "labels": json.dumps([format and date(at, format) for at, format in zip(times, formats, strict=True)]),
+        "separator": grouped(1000)[1:-3],
+    }

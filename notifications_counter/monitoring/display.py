@@ -1,26 +1,14 @@
-"""Formats numbers, times and tables for people, in the active language."""
+"""Formats numbers and times for people, in the active language."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.template.defaultfilters import date, floatformat
 from django.utils import timezone
 from django.utils.translation import pgettext
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table for a template. The columns from index ``numbers`` on are numbers. ``words`` explains some titles."""
-
-    titles: list[str]
-    rows: list[list[str]]
-    numbers: int = 1
-    words: Mapping[str, str] = field(default_factory=dict)
 
 
 def grouped(number: float) -> str:
