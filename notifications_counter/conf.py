@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property, partial
 from typing import Any, Generic, TypeGuard, TypeVar
 
@@ -35,19 +36,21 @@ def shown(value: object) -> str:
 
 
 def _positive(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return is_integer(value) and value > 0
 
 
 def _seconds(value: object, least: int = 0) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value < math.inf
+    return (is_integer(value) or isinstance(value, float)) and least <= value < math.inf
 
 
 def _name(value: object) -> bool:
     return isinstance(value, str) and value != "" and not set(value) & set("{}")
 
 
-def _distinct(value: object, valid: Callable[[object], bool]) -> bool:
-    return isinstance(value, list | tuple) and all(map(valid, value)) and len(set(value)) == len(value)
+def _counters(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(
+        name in BUILT_IN_COUNTERS and value.count(name) == 1 for name in value
+    )
 
 
 def _texts(value: object) -> bool:
@@ -85,7 +88,7 @@ class Options:
     ICONS = Entry[Mapping[str, str]]({}, _texts, "a dict of kinds and their icons: texts, or paths of static files")
     COUNTERS = Entry[Sequence[str]](
         ("unread",),
-        lambda value: _distinct(value, BUILT_IN_COUNTERS.__contains__),
+        _counters,
         f"a list of distinct names of built-in counters ({', '.join(BUILT_IN_COUNTERS)})",
     )
 
@@ -109,13 +112,19 @@ def check_name(name: object) -> None:
         raise ValueError(f"{name!r:.200} is not a name; pass a non-empty string without braces.")
 
 
-def check_entries(entries: Mapping[str, object]) -> None:
-    """Raise ValueError if an entry is unknown or has an invalid value."""
+def mistakes(entries: object) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with a value of the setting, and what to do."""
+    if not isinstance(entries, dict):
+        yield f"The value of {SETTING} must be a dict, not {shown(entries)}.", "Write it as a dict."
+        return
     for name, value in entries.items():
         if name not in ENTRIES:
-            raise ValueError(f"{SETTING} has no entry {name!r}.")
-        if not ENTRIES[name].valid(value):
-            raise ValueError(f"{name} must be {ENTRIES[name].expected}, not {shown(value)}.")
+            close = get_close_matches(str(name), ENTRIES, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"The known entries are: {', '.join(sorted(ENTRIES))}."
+            yield f"The {SETTING} setting has an unknown entry {name!r}.", hint
+        elif not ENTRIES[name].valid(value):
+            fact = f"The value of {SETTING}[{name!r}] must be {ENTRIES[name].expected}, not {shown(value)}."
+            yield fact, "Correct it, or remove it to use the default."
 
 
 options = Options()

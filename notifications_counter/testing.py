@@ -11,7 +11,7 @@ from django.test.utils import TestContextDecorator, override_settings
 from .buffer.client import client_of, used_clients
 from .buffer.connection import FAILURES
 from .chunks import chunked
-from .conf import SETTING, check_entries, options
+from .conf import SETTING, mistakes, options
 
 
 class isolated_counters(TestContextDecorator):
@@ -24,7 +24,8 @@ class isolated_counters(TestContextDecorator):
 
     def __init__(self, **entries: object) -> None:
         super().__init__()
-        check_entries(entries)
+        for mistake in mistakes(entries):
+            raise ValueError(" ".join(mistake))
         if "COUNTERS" in entries:
             raise ValueError("COUNTERS is read once, when the site starts. Set it in the settings of your tests.")
         self.entries = entries

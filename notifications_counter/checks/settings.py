@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 
 from django.apps import AppConfig
 from django.conf import settings
-from django.core.checks import CheckMessage
 from django.db import connections
 
 from ..caches import SettingsDict, is_django_redis, options_of, parse, problem_of, urls_of
-from ..conf import ENTRIES, SETTING, options, shown
+from ..conf import SETTING, mistakes, options
 from ..writes.hook import missing
 from .registration import TAG, Messages, check, error, sound_counters, warning
 
@@ -22,23 +20,8 @@ LONGEST_TIMEOUT = 1.0
 @check(TAG)
 def check_settings() -> Messages:
     """Check the entries of NOTIFICATIONS_COUNTER."""
-    entries = getattr(settings, SETTING, {})
-    if not isinstance(entries, dict):
-        yield _invalid(f"The value of {SETTING} must be a dict, not {shown(entries)}.", "Write it as a dict.")
-        return
-    for name, value in entries.items():
-        if name not in ENTRIES:
-            close = get_close_matches(str(name), ENTRIES, n=1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"The known entries are: {', '.join(sorted(ENTRIES))}."
-            yield _invalid(f"The {SETTING} setting has an unknown entry {name!r}.", hint)
-        elif not ENTRIES[name].valid(value):
-            expected = ENTRIES[name].expected
-            fact = f"The value of {SETTING}[{name!r}] must be {expected}, not {shown(value)}."
-            yield _invalid(fact, "Correct it, or remove it to use the default.")
-
-
-def _invalid(fact: str, hint: str) -> CheckMessage:
-    return error("E001", fact, hint)
+    for fact, hint in mistakes(getattr(settings, SETTING, {})):
+        yield error("E001", fact, hint)
 
 
 # ------------------------------------------------------------------------ cache
