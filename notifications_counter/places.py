@@ -125,8 +125,7 @@ def visible_counters(counters: Iterable[C], for_users: bool = False) -> list[Loc
     ``for_users``: without schemas, only the current database. It may be a tenant's, whose users must not see others.
     """
     mine = {counter: here(counter.source) for counter in counters}
-    several = len(list(connections)) > 1 and not for_users
-    found = places(c.source for c, place in mine.items() if (place.schema or several) and not is_of_tenant(place))
+    found = places(c.source for c, place in mine.items() if not is_of_tenant(place) and (place.schema or not for_users))
     return [local for c, place in mine.items() for local in _named(c, found.get(c.source, [place]))]
 
 

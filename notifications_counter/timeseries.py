@@ -16,7 +16,6 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from time import monotonic
 
 from asgiref.sync import sync_to_async
 
@@ -54,13 +53,11 @@ LONGEST = 200
 @dataclass
 class CleanResult:
     """The result of a cleaning: how many ``counters`` it looked at, counting each precision of a name as one; how many
-    ``slices`` it removed; how many counters are ``gone``, because they had no slices left; and how many ``seconds`` it
-    took."""
+    ``slices`` it removed; and how many counters are ``gone``, because they had no slices left."""
 
     counters: int = 0
     slices: int = 0
     gone: int = 0
-    seconds: float = 0.0
 
 
 class TimeSeries:
@@ -197,7 +194,7 @@ class TimeSeries:
         ``due`` returns whether to clean a precision. ``progress`` is called with the number of counters looked at and
         of all counters at the start, and ``stopped`` between two script calls. Several processes may clean at once.
         """
-        started, result = monotonic(), CleanResult()
+        result = CleanResult()
         time = "" if now is None else _seconds(now)
         known = f"{self.base}:known"
         precisions = [precision for precision in self._known_precisions() if due(precision)]
@@ -215,7 +212,6 @@ class TimeSeries:
                 result.slices += slices
                 result.gone += gone
                 progress(result.counters, total)
-        result.seconds = monotonic() - started
         return result
 
     def _known_precisions(self) -> Iterator[int]:

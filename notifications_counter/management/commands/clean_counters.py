@@ -46,13 +46,14 @@ class Command(CounterCommand):
     def run(self, stop: Stop, due: Callable[[int], bool], quiet: bool = False) -> None:
         """Do one pass. ``quiet``: print nothing if there was nothing to do."""
         self.begin()
+        started = monotonic()
         cleaned = clean_everywhere(
             due, lambda done, total: self.show("time-sliced counters cleaned", done, total), stop.asked
         )
         if cleaned.slices or cleaned.gone:
             self.say(
                 f"Looked at {number(cleaned.counters, 'counter')}, removed {number(cleaned.slices, 'slice')} and "
-                f"{number(cleaned.gone, 'empty counter')}, {cleaned.seconds:.2f} s."
+                f"{number(cleaned.gone, 'empty counter')}, {monotonic() - started:.2f} s."
             )
         elif not quiet:
             self.say(f"Nothing to clean in {number(cleaned.counters, 'counter')}.")
