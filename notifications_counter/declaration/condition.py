@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import date
 from functools import cached_property
-from typing import Any, TypeGuard
+from typing import Any
 from uuid import UUID
 
 from django.db.models import (
@@ -25,6 +25,7 @@ from django.db.models import (
     Sum,
     TextChoices,
     TextField,
+    UUIDField,
     Value,
     When,
 )
@@ -32,7 +33,10 @@ from django.db.models.functions import Coalesce
 from django.db.models.lookups import Exact, IsNull
 
 from ..internals import AND, BaseDatabaseWrapper, Col, WhereNode
-from ..models.fields import field_of
+from ..models.fields import ExactCharField, field_of, is_converted_by_django, target_of
+
+Facts = dict[str, object]
+"""What is known of rows: values by attribute name. A missing attribute is unknown."""
 
 NOT_NULL = object()
 """Stands for an unknown value that is not NULL."""
@@ -40,7 +44,7 @@ NOT_NULL = object()
 NEVER_NULL = (bool, date, int, str, UUID)
 """Types of values that no field of Django stores as NULL, except an empty text."""
 
-TEXTS = {CharField, SlugField, TextField}
+TEXTS = {CharField, ExactCharField, SlugField, TextField}
 """Types of fields that store a text as it is given."""
 
 
@@ -81,33 +85,23 @@ class Condition:
         return expressions_of(self.where)
 
     @cached_property
-    def _lookups(self) -> list[Any] | None:
-        """The comparisons of columns that must all be true, if the condition is nothing else, and Python knows them."""
-        found: list[Any] = []
-        todo: list[object] = [self.where]
-        while todo:
-            node = todo.pop()
-            if isinstance(node, WhereNode) and node.connector == AND and not node.negated:
-                todo += node.children
-            elif _is_simple(node):
-                found.append(node)
-            else:
-                return None
-        return found
+    def _wanted(self) -> tuple[list[tuple[Field, str, object]], bool]:
+        """What the columns must be, and whether that is the whole condition."""
+        facts, is_all = facts_of_where(self.where)
+        return [(target_of(field_of(self.model, name)), name, fact) for name, fact in facts.items()], is_all
 
-    def value_of(self, values: Mapping[str, object], connection: BaseDatabaseWrapper) -> int | None:
-        """Return the number that a row with these values, by attribute name, adds: 0 if it does not count. None if only
-        the database can tell, as it must whenever the condition contains OR or NOT."""
-        is_known = self._lookups is not None
-        for lookup in self._lookups or ():
-            name = lookup.lhs.target.attname
-            is_true = _is_true(lookup, values[name], connection) if name in values else None
+    def value_of(self, facts: Mapping[str, object], connection: BaseDatabaseWrapper) -> int | None:
+        """Return the number that a row with these facts adds: 0 if it does not count. None if only the database can
+        tell, as it must whenever the condition contains OR or NOT."""
+        wanted, is_known = self._wanted
+        for field, name, fact in wanted:
+            is_true = _is_true(field, fact, facts[name], connection) if name in facts else None
             if is_true is False:
                 return 0
             is_known &= is_true is not None
         if not is_known or self.summed is None:
             return 1 if is_known else None
-        value = values.get(self.summed.attname, NOT_NULL)
+        value = facts.get(self.summed.attname, NOT_NULL)
         if connection.vendor == "mysql" or not isinstance(value, int | None):  # it may clip a number
             return None
         return int(value or 0)
@@ -133,38 +127,59 @@ def is_lookup_of_django(node: object) -> bool:
     return is_set and type(node).__module__.startswith("django.")
 
 
-def _is_simple(node: Any) -> bool:
-    """Return whether Python can evaluate a comparison: whether a column is NULL, or equals a boolean, an integer or a
-    text."""
-    if not isinstance(node, IsNull | Exact) or not is_lookup_of_django(node):
-        return False
-    field = node.lhs.target
-    if isinstance(node, IsNull):
-        return True
+def facts_of_where(where: WhereNode) -> tuple[Facts, bool]:
+    """Return the facts about every row that a WHERE clause selects, and whether it says nothing else. It must not have
+    joins.
+
+    Only conditions that AND combines at the top apply to every row. A condition on other rows, such as a subquery, says
+    nothing, because the database does not check it again after waiting for a lock.
+    """
+    facts: Facts = {}
+    if where.connector != AND or (where.negated and len(where.children) != 1):
+        return facts, False
+    is_all = True
+    for child in where.children:
+        if isinstance(child, WhereNode):
+            found, is_whole = ({}, False) if where.negated else facts_of_where(child)
+        else:
+            found, is_whole = _facts_of_lookup(child, where.negated)
+        is_all &= is_whole and facts.keys().isdisjoint(found)
+        for name, value in found.items():
+            if value is not NOT_NULL or name not in facts:  # a value says more
+                facts[name] = value
+    return facts, is_all
+
+
+def _facts_of_lookup(lookup: Any, negated: bool) -> tuple[Facts, bool]:
+    if is_lookup_of_django(lookup):
+        field: Field = lookup.lhs.target
+        if isinstance(lookup, IsNull):
+            return {field.attname: None if lookup.rhs != negated else NOT_NULL}, True
+        if isinstance(lookup, Exact) and not negated:
+            is_value = is_converted_by_django(field) and _is_stored(target_of(field), lookup.rhs)
+            return {field.attname: lookup.rhs if is_value else NOT_NULL}, is_value
+    return {}, False
+
+
+def _is_stored(field: Field, value: Any) -> bool:
+    """Return whether a column stores this value as it is: neither Django converts it, nor does the database cut it."""
     if type(field) in TEXTS:
-        return _is_text(node.rhs)
-    return isinstance(field, BooleanField | IntegerField) and isinstance(node.rhs, int)
+        is_text = type(value) is str or isinstance(value, TextChoices)
+        return is_text and (field.max_length is None or len(value) <= field.max_length)
+    if isinstance(field, UUIDField):
+        return isinstance(value, UUID)
+    return isinstance(field, BooleanField | IntegerField) and isinstance(value, int)
 
 
-def _is_text(value: object) -> TypeGuard[str]:
-    """Return whether a value is stored as the text that it equals."""
-    return type(value) is str or isinstance(value, TextChoices)
-
-
-def _is_true(lookup: Any, value: object, connection: BaseDatabaseWrapper) -> bool | None:
-    """Return whether such a comparison is true for a row that is given this value. None if only the database can tell:
-    the value is an expression, or Django converts it, or the database may cut it, or take different texts for equal."""
-    field, other = lookup.lhs.target, lookup.rhs
-    if isinstance(lookup, IsNull):
-        if value is None:
-            return bool(other)
-        return not other if value is NOT_NULL or (isinstance(value, NEVER_NULL) and value != "") else None
-    if value is None:  # NULL equals nothing
-        return False
-    if type(field) not in TEXTS:
-        return value == other if isinstance(value, int) else None
-    if not _is_text(value) or (field.max_length is not None and len(value) > field.max_length):
+def _is_true(field: Field, wanted: object, value: object, connection: BaseDatabaseWrapper) -> bool | None:
+    """Return whether a column with this value is as a condition wants it. None if only the database can tell: the value
+    is an expression, or may be stored as another one, or the database may take different texts for equal."""
+    if value is None:
+        return wanted is None
+    if wanted in (None, NOT_NULL):
+        is_never_null = value is NOT_NULL or (isinstance(value, NEVER_NULL) and value != "")
+        return wanted is NOT_NULL if is_never_null else None
+    may_equal = isinstance(wanted, str) and (connection.vendor == "mysql" or bool(getattr(field, "db_collation", None)))
+    if not _is_stored(field, value) or (value != wanted and may_equal):
         return None
-    if value != other and (connection.vendor == "mysql" or field.db_collation):
-        return None
-    return value == other
+    return value == wanted

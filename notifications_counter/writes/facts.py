@@ -1,27 +1,24 @@
 """What a statement says about its rows, without asking the database.
 
-Facts are values by attribute name. A missing attribute is unknown. ``NOT_NULL`` means that the value is not NULL, and
-otherwise unknown. A fact holds for every row of the statement, even if another session changed the row while the
-statement waited for its lock.
+A fact holds for every row of the statement, even if another session changed the row while the statement waited for its
+lock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.db import models
 from django.db.models.functions import Now
-from django.db.models.lookups import Exact, IsNull
 
 from ..declaration import Declaration
-from ..declaration.condition import NOT_NULL, is_lookup_of_django
-from ..internals import AND, BaseDatabaseWrapper, DeferredAttribute, WhereNode
+from ..declaration.condition import NOT_NULL, Facts, facts_of_where
+from ..internals import BaseDatabaseWrapper, DeferredAttribute, Query
 from ..models.fields import ExactCharField, field_of, is_converted_by_django, target_of
 from .doubts import EVERYONE, OwnerKey
-
-Facts = dict[str, object]
+from .rows import is_of_one_table, selects_first
 
 PRE_SAVES = {
     kind.pre_save for kind in (models.Field, models.DateField, models.DateTimeField, models.FileField, models.TimeField)
@@ -65,38 +62,15 @@ def _is_uncertain(field: models.Field, value: object) -> bool:
 
 
 # ------------------------------------------------------------------------ WHERE
-def facts_of_where(where: WhereNode) -> Facts:
-    """Return the facts about every row that a WHERE clause selects. The query must not have joins.
-
-    Only conditions that AND combines at the top apply to every row. A condition on other rows, such as a subquery, says
-    nothing, because the database does not check it again after waiting for a lock.
-    """
-    facts: Facts = {}
-    if where.connector != AND or (where.negated and len(where.children) != 1):
-        return facts
-    for child in where.children:
-        if isinstance(child, WhereNode):
-            found = {} if where.negated else facts_of_where(child)
-        else:
-            found = _facts_of_lookup(child, where.negated)
-        for name, value in found.items():
-            if value is not NOT_NULL or name not in facts:  # a value says more
-                facts[name] = value
+def facts_before(query: Query) -> Facts:
+    """Return the facts about every row that a query selects. Equal texts may differ, depending on their collation."""
+    if not is_of_one_table(query) or selects_first(query):
+        return {}
+    facts, model = facts_of_where(query.where)[0], query.get_meta().model
+    for name, value in facts.items():
+        if isinstance(value, str) and not isinstance(target_of(field_of(model, name)), ExactCharField):
+            facts[name] = NOT_NULL
     return facts
-
-
-def _facts_of_lookup(lookup: Any, negated: bool) -> Facts:
-    if is_lookup_of_django(lookup):
-        field: models.Field = lookup.lhs.target
-        if isinstance(lookup, IsNull):
-            return {field.attname: None if lookup.rhs != negated else NOT_NULL}
-        if isinstance(lookup, Exact) and not negated:
-            # Equal texts may differ, depending on their collation.
-            exact = models.BooleanField | ExactCharField | models.IntegerField | models.UUIDField
-            is_identity = isinstance(target_of(field), exact) and is_converted_by_django(field)
-            is_value = is_identity and not hasattr(lookup.rhs, "resolve_expression")
-            return {field.attname: lookup.rhs if is_value else NOT_NULL}
-    return {}
 
 
 # -------------------------------------------------------------------------- SET

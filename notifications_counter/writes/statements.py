@@ -18,17 +18,15 @@ from ..buffer.types import Delta
 from ..declaration import Declaration
 from ..internals import ROW_COUNT, Execute, OnConflict, SQLCompiler, SQLDeleteCompiler, WrapperContext
 from .doubts import ALL_IN_DOUBT, EVERYONE, Deltas, OwnerKey, OwnerKeys
-from .facts import Contribution, contribution, facts_after, facts_of_where, inserted_names
+from .facts import Contribution, contribution, facts_after, facts_before, inserted_names
 from .rows import (
     Row,
     Sums,
     columns_of,
-    is_of_one_table,
     is_repeatable,
     lists_keys,
     lock_keys,
     lock_rows,
-    selects_first,
     sums_of,
     tally,
 )
@@ -192,7 +190,7 @@ class UpdateOrDelete(Statement):
         moves = counter.moves({field.attname for field, *_ in getattr(query, "values", ())})
         if not self.is_stock:
             return Effect(SAYS_NOTHING, SAYS_NOTHING, moves)
-        facts = facts_of_where(query.where) if is_of_one_table(query) and not selects_first(query) else {}
+        facts = facts_before(query)
         before, after = contribution(counter, facts, self.connection), Contribution(None, 0)
         if not self.is_delete:
             after = contribution(counter, facts_after(facts, query.values), self.connection)
