@@ -115,7 +115,7 @@ class Counter(Declaration):
         first = () if within is None else self.first_of_key(within)
         totals: QuerySet = QuerySet(self.totals, using=self.db).filter(**dict(zip(names, first, strict=False)))
         largest = totals.exclude(**{self.field: 0}).order_by(f"-{self.field}", *names).values_list(*names)
-        counts = self.counts([self.key_of_columns(owner) for owner in largest[:number]])
+        counts = self.counts([self.key_of_row(owner) for owner in largest[:number]])
         return sorted(filter(itemgetter(1), counts.items()), key=itemgetter(1), reverse=True)
 
     def _count_and_keep(self, connection: BaseDatabaseWrapper, buffer: Buffer, keys: Sequence[Key]) -> dict[Key, int]:

@@ -7,7 +7,6 @@ from array import array
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property, lru_cache
-from itertools import chain
 from operator import attrgetter
 
 from django.apps import apps
@@ -18,7 +17,7 @@ from ..buffer.types import LIMIT, UNREADABLE
 from ..exceptions import ConfigurationError
 from ..internals import BaseDatabaseWrapper, Param
 from ..models.fields import field_of, target_of
-from .primary_keys import SEPARATOR, CompositeKey, First, Key, fits, plain, primary_key
+from .primary_keys import CompositeKey, First, Key, fits, plain, primary_key, values_of
 
 
 class Owners:
@@ -136,23 +135,21 @@ class Owners:
             )
         return primary_key(field, key)
 
-    def encode(self, columns: Sequence[Sequence[object]]) -> list[str | None]:
+    def owner_keys(self, columns: Sequence[Sequence[object]]) -> list[str | None]:
         """Return the owner keys of what a statement or the database has in the owner's columns, column by column; None
-        where there is no owner. Integers are much faster at once."""
-        if set(map(type, chain(*columns))) == {int} and all(isinstance(f, IntegerField) for f in self.key_fields):
-            if self.has_several_columns:
-                return [f"[{SEPARATOR.join(map(str, values))}]" for values in zip(*columns, strict=True)]
+        where there is no owner."""
+        if self.has_integer_keys and set(map(type, columns[0])) == {int}:  # only faster
             return list(map(str, columns[0]))
         found: list[str | None] = []
         for values in zip(*columns, strict=True):
             try:
-                key = self.key_of_columns(map(plain, values))
+                key = self.key_of_row(map(plain, values))
             except ValidationError:
                 key = None
-            found.append(None if None in (key if self.has_several_columns and key else (key,)) else str(key))
+            found.append(None if None in values_of(key) else str(key))
         return found
 
-    def key_of_columns(self, values: Iterable[object]) -> Key:
+    def key_of_row(self, values: Iterable[object]) -> Key:
         """Return the primary key of these values of the columns, as they are in the database or in an owner key."""
         if self.has_integer_keys:
             (key,) = values
@@ -160,12 +157,12 @@ class Owners:
         found = [field.to_python(value) for field, value in zip(self.key_fields, values, strict=True)]
         return CompositeKey(found) if self.has_several_columns else found[0]
 
-    def parse(self, text: str) -> Key:
-        """Return the primary key whose ``str()`` is this text."""
-        return self.key_of_columns(json.loads(text) if self.has_several_columns else (text,))
+    def parse(self, owner_key: str) -> Key:
+        """Return the primary key whose ``str()`` is this owner key."""
+        return self.key_of_row(json.loads(owner_key) if self.has_several_columns else (owner_key,))
 
-    def decode(self, owner_key: str) -> Key:
-        """Return the primary key of an owner key. Raises ValidationError if there is none.
+    def valid_key(self, owner_key: str) -> Key:
+        """Return the primary key of an owner key that may be anyone's text. Raises ValidationError if there is none.
 
         As in ``save()``, the field's validators do not run.
         """
@@ -173,18 +170,14 @@ class Owners:
             key = self.parse(owner_key)
         except UNREADABLE:
             key = None
-        values = key if self.has_several_columns and key else (key,)
-        if str(key) != owner_key or not all(map(fits, self.key_fields, values)):
+        if str(key) != owner_key or not all(map(fits, self.key_fields, values_of(key))):
             raise ValidationError(f"{owner_key!r} is not a primary key.")
         return key
 
-    def columns_of(self, keys: Sequence[Key]) -> list[Sequence[Key]]:
-        """Return primary keys column by column."""
-        return list(zip(*keys, strict=True)) if self.has_several_columns else [keys]
-
-    def db_columns(self, columns: Sequence[Sequence[Key]], connection: BaseDatabaseWrapper) -> list[list[Param]]:
-        """Convert columns of primary keys, except integers, for the driver. The values are passed as prepared, because
-        Django refuses 0 on MySQL otherwise."""
+    def db_columns(self, keys: Sequence[Key], connection: BaseDatabaseWrapper) -> list[list[Param]]:
+        """Return primary keys column by column, as the driver takes them. They are passed as prepared, because Django
+        refuses 0 on MySQL otherwise."""
+        columns = zip(*keys, strict=True) if self.has_several_columns else [keys]
         return [
             list(column)
             if isinstance(field, IntegerField)

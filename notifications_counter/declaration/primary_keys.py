@@ -20,11 +20,7 @@ Key = Any
 First = tuple[Key, ...]
 """The values of all columns of an owner but the last."""
 
-
-SEPARATOR = ",\t"
-"""Between the values in the text of a CompositeKey. JSON escapes tabs in values."""
-
-ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(SEPARATOR, ":"), default=str)
+ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",\t", ":"), default=str)
 
 
 class CompositeKey(tuple[Key, ...]):
@@ -37,6 +33,11 @@ class CompositeKey(tuple[Key, ...]):
 
     def __str__(self) -> str:
         return ENCODER.encode(self)
+
+
+def values_of(key: Key) -> First:
+    """Return the values of a primary key, one for each column of the owner."""
+    return key if isinstance(key, CompositeKey) else (key,)
 
 
 def primary_key(field: Field, value: object) -> Key:

@@ -44,7 +44,7 @@ class Badge(NamedTuple):
     @property
     def kind(self) -> str | None:
         """The kind of this badge, if any."""
-        return None if self == self.whole else self.counter.decode(self.owner_key)[-1]
+        return None if self == self.whole else self.counter.valid_key(self.owner_key)[-1]
 
 
 def user_of(request: Any) -> Any:
@@ -87,7 +87,7 @@ def counts_of(badges: Iterable[Badge]) -> dict[Badge, BadgeCount]:
             (user,) = json.loads(owner_key)
             users[badge] = counter.first_of_key(user)
         else:
-            keys[counter][badge] = counter.decode(owner_key)
+            keys[counter][badge] = counter.valid_key(owner_key)
     for counter, by_badge in keys.items():
         owners = by_badge.values()
         counts = counter.counts(owners) if len(owners) > 1 else {key: counter.count(key) for key in owners}
@@ -115,7 +115,7 @@ def badges_of(user: Any, names: Iterable[str] = ()) -> dict[str, Badge]:
         try:
             counter = counter_named(unquote(name.partition("/")[0]))
             owner_key = _signer(user, counter).unsign(name).partition("/")[2]
-            counter.decode(owner_key)
+            counter.valid_key(owner_key)
         except (BadSignature, ConfigurationError, ValidationError):
             continue
         found[name] = Badge(counter, owner_key)

@@ -13,7 +13,7 @@ from django.db.models.expressions import Combinable, RawSQL
 
 from ..buffer.types import UNREADABLE
 from ..declaration import Declaration
-from ..declaration.primary_keys import First, Key
+from ..declaration.primary_keys import First, Key, values_of
 from .owners import of_owners
 
 Where = Q | RawSQL
@@ -66,8 +66,7 @@ class Pages:
         for other owners."""
         with suppress(ValidationError, *UNREADABLE):
             if owner_key is not None:
-                key = self.counter.parse(owner_key)
-                return key if self.counter.has_several_columns else (key,)
+                return values_of(self.counter.parse(owner_key))
         return None
 
     def _read(self, of_rows: Where, of_totals: Where, size: int, count: Combinable | None = None) -> list[Counted]:
@@ -86,9 +85,7 @@ class Pages:
         )
         with self.connection.cursor() as cursor:
             cursor.execute(sql, (*rows_params, *totals_params))
-            return [
-                Counted(counter.key_of_columns(key), int(count), stored) for *key, count, stored in cursor.fetchall()
-            ]
+            return [Counted(counter.key_of_row(key), int(count), stored) for *key, count, stored in cursor.fetchall()]
 
     def _rows(self, condition: Where) -> QuerySet[Model]:
         return QuerySet(self.counter.source, using=self.connection.alias).filter(self.counter.q).filter(condition)

@@ -22,7 +22,7 @@ def is_one_of(
     counter: Declaration, columns: Sequence[str], keys: Sequence[Key], connection: BaseDatabaseWrapper
 ) -> tuple[str, list[Param]]:
     """Return a condition for rows with one of these keys in these columns, and its parameters."""
-    values = counter.db_columns(counter.columns_of(keys), connection)
+    values = counter.db_columns(keys, connection)
     names = ", ".join(columns)
     if len(columns) == 1 and (connection.vendor != "postgresql" or len(keys) <= SHORT_LIST):  # only faster
         return f"{names} IN ({', '.join(['%s'] * len(keys))})", values[0]

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 
-from django.db.models import Field, GeneratedField, Model
+from django.db.models import Field, GeneratedField, IntegerField, Model
 from django.utils import timezone
 
 from ..buffer.calls import OWNERS_PER_CALL
 from ..chunks import chunked
 from ..declaration import Declaration
 from ..declaration.primary_keys import Key
+from ..exceptions import ConfigurationError
 from ..internals import BaseDatabaseWrapper, Param
 from ..models.fields import field_of
-from .owners import is_one_of
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """The keys of some owners, column by column, and their counts."""
-
-    columns: Sequence[Sequence[Key]]
-    counts: Sequence[int]
+from .owners import arrays, is_one_of
 
 
 def own_columns(model: type[Model]) -> list[Field]:
@@ -53,41 +44,59 @@ class Target:
         self.owners = [self._column(field.name) for field in counter.total_fields]
         self.owner = ", ".join(self.owners)
         self.count = self._column(counter.field)
+        self.updated = self._column("updated_at")
 
     def _column(self, name: str) -> str:
         return self.connection.ops.quote_name(str(field_of(self.model, name).column))
 
-    @cached_property
-    def updated(self) -> str:
-        return self._column("updated_at")
+    def store(self, counts: Mapping[Key, int]) -> None:
+        """Store the counts of these owners, in one statement: the chunk is a table in it."""
+        row, others = self.model(), other_fields(self.counter)
+        updated_at = field_of(self.model, "updated_at").get_db_prep_save(timezone.now(), self.connection)
+        values = [updated_at, *(f.get_db_prep_save(f.pre_save(row, add=True), self.connection) for f in others)]
+        columns = ", ".join((*self.owners, self.count, self.updated, *(self._column(field.name) for field in others)))
+        names = [*(f"owner{i}" for i in range(len(self.owners))), "total"]
+        keys = self.counter.db_columns(list(counts), self.connection)
+        chunk, params = self._chunk(names, [*keys, [*counts.values()]])
+        with self.connection.cursor() as cursor:
+            cursor.execute(
+                f"INSERT INTO {self.table} ({columns}) SELECT {', '.join(names)}, {', '.join(['%s'] * len(values))}"
+                f" FROM {chunk} WHERE true {self._on_conflict()}",
+                (*values, *params),
+            )
 
-    @cached_property
-    def others(self) -> list[Field]:
-        return other_fields(self.counter)
+    def _chunk(self, names: list[str], columns: list[list[Param]]) -> tuple[str, list[Param]]:
+        """Return a table with columns of these names: from arrays, or else from JSON."""
+        vendor = self.connection.vendor
+        if vendor == "postgresql":  # drivers bind a text faster than a list of integers
+            values = [f"{{{','.join(map(str, each))}}}" if isinstance(each[0], int) else each for each in columns]
+            kinds = arrays(self.counter, self.connection)
+            return f"unnest({kinds}, %s::bigint[]) AS chunk ({', '.join(names)})", values
+        rows = json.dumps(list(zip(*columns, strict=True)), ensure_ascii=False, default=str)
+        if vendor == "sqlite":
+            parts = [f"json_extract(value, '$[{i}]') AS {name}" for i, name in enumerate(names)]
+            return f"(SELECT {', '.join(parts)} FROM json_each(%s)) AS chunk", [rows]
+        if vendor == "mysql":  # BIGINT is faster; by default, a text has the character set of the database
+            are_integers = [*(isinstance(field, IntegerField) for field in self.counter.key_fields), True]
+            parts = [
+                f"{name} {'BIGINT' if is_integer else 'TEXT CHARACTER SET utf8mb4'} PATH '$[{i}]'"
+                for i, (name, is_integer) in enumerate(zip(names, are_integers, strict=True))
+            ]
+            return f"JSON_TABLE(%s, '$[*]' COLUMNS ({', '.join(parts)})) AS chunk", [rows]
+        raise ConfigurationError(f"Counters need PostgreSQL, MariaDB or SQLite, not a database of {vendor!r}.")
 
-    @cached_property
-    def columns(self) -> str:
-        names = (self._column(field.name) for field in self.others)
-        return ", ".join((self.owner, self.count, self.updated, *names))
-
-    @cached_property
-    def placeholders(self) -> str:
-        return ", ".join(["%s"] * (1 + len(self.others)))
-
-    @cached_property
-    def on_conflict(self) -> str:
-        """What PostgreSQL and SQLite do with an existing row of the table, which the statement calls ``stored``."""
-        return (
-            f" ON CONFLICT ({self.owner}) DO UPDATE SET {self.count} = excluded.{self.count},"
-            f" {self.updated} = excluded.{self.updated} WHERE stored.{self.count} <> excluded.{self.count}"
+    def _on_conflict(self) -> str:
+        """Return what becomes of a stored total: a new one replaces it, at a new time if it differs."""
+        count, updated, stored = self.count, self.updated, f"{self.table}.{self.count}"
+        if self.connection.vendor != "mysql":
+            return (
+                f"ON CONFLICT ({self.owner}) DO UPDATE SET {count} = excluded.{count}, {updated} = excluded.{updated}"
+                f" WHERE {stored} <> excluded.{count}"
+            )
+        return (  # assignments run from left to right
+            f"ON DUPLICATE KEY UPDATE {updated} = IF({stored} <> VALUES({count}), VALUES({updated}), {updated}),"
+            f" {count} = VALUES({count})"
         )
-
-    def values(self) -> tuple[Param, ...]:
-        """Return the values that all new rows have: the time, and the defaults of the other fields."""
-        row = self.model()
-        updated_at = field_of(self.model, "updated_at")
-        defaults = (field.get_db_prep_save(field.pre_save(row, add=True), self.connection) for field in self.others)
-        return (updated_at.get_db_prep_save(timezone.now(), self.connection), *defaults)
 
     def stored(self, keys: Sequence[Key]) -> dict[Key, int]:
         """Return the stored totals of these owners, where they exist."""
@@ -96,13 +105,5 @@ class Target:
             where, params = is_one_of(self.counter, self.owners, chunk, self.connection)
             with self.connection.cursor() as cursor:  # the ORM is slower
                 cursor.execute(f"SELECT {self.owner}, {self.count} FROM {self.table} WHERE {where}", params)
-                found.update((self.counter.key_of_columns(key), total) for *key, total in cursor.fetchall())
+                found.update((self.counter.key_of_row(key), total) for *key, total in cursor.fetchall())
         return found
-
-    def db_columns(self, chunk: Chunk) -> list[list[Param]]:
-        """Return the keys in the driver's types, column by column, and the counts."""
-        return [*self.counter.db_columns(chunk.columns, self.connection), list(chunk.counts)]
-
-    def as_json(self, chunk: Chunk) -> str:
-        """Return the values as JSON, row by row."""
-        return json.dumps(list(zip(*self.db_columns(chunk), strict=True)), ensure_ascii=False, default=str)

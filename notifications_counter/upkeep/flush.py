@@ -30,10 +30,9 @@ from ..declaration import Declaration
 from ..declaration.primary_keys import Key
 from ..exceptions import BufferUnavailable
 from ..models import CounterState
-from ..sql import dialect
 from ..sql.counts import count_rows
 from ..sql.everyone import PAGE
-from ..sql.target import Chunk, Target
+from ..sql.target import Target
 from ..timeseries import LARGEST, TimeSeries
 from .findings import Result, record_skipped
 from .generations import state_row
@@ -60,7 +59,6 @@ class Flusher:
         self.stopped = stopped
         self.result = Result()
         self.target = Target(counter, connections[counter.db])
-        self.store = dialect(connections[counter.db].vendor).store
         self.skipped: dict[str, str] = {}  # owner keys of the chunk that cannot be stored, and why
 
     def flush(self) -> Result:
@@ -104,7 +102,7 @@ class Flusher:
         counts, to_count = dict[Key, int](), list[Key]()
         for owner_key, _, total in fetched:
             try:
-                key = self.counter.decode(owner_key)
+                key = self.counter.valid_key(owner_key)
             except ValidationError:
                 self.skipped[owner_key] = "it is not the primary key of an owner. Find out what wrote it"
                 continue
@@ -148,7 +146,7 @@ class Flusher:
             return
         try:
             with transaction.atomic(using=self.counter.db):
-                self.store(self.target, Chunk(self.counter.columns_of(keys), [counts[key] for key in keys]))
+                self.target.store({key: counts[key] for key in keys})
         except DatabaseError as error:
             if not _refuses_a_count(error, is_alone=len(keys) == 1):
                 raise

@@ -82,7 +82,7 @@ class Walker:
     def compare_these(self, owner_keys: Iterable[str]) -> None:
         """Compare these owners."""
         for some in chunked(list(dict.fromkeys(owner_keys)), PAGE):
-            self.compare(self.pages.these([self.counter.decode(owner_key) for owner_key in some]))
+            self.compare(self.pages.these([self.counter.valid_key(owner_key) for owner_key in some]))
 
     def compare_everyone(self, progress: Callable[[int], None], stopped: Callable[[], bool]) -> None:
         """Compare everyone. After each page, call ``progress`` with the number of owners compared."""

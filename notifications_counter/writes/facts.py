@@ -50,7 +50,7 @@ def contribution(counter: Declaration, facts: Mapping[str, object], connection: 
     if None in values:
         owner = None
     elif not any(map(_is_uncertain, counter.key_fields, values)):
-        (owner,) = counter.encode([[value] for value in values])
+        (owner,) = counter.owner_keys([[value] for value in values])
     return Contribution(owner, counter.condition.value_of(facts, connection))
 
 

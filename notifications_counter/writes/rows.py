@@ -104,7 +104,7 @@ def sums_of(counters: Sequence[Declaration], rows: Tally[Row]) -> Iterator[tuple
     """Yield each counter, with what these rows add to it."""
     columns = iter(list(zip(*rows, strict=True)))
     for counter in counters:
-        owner_keys = counter.encode([next(columns, ()) for _ in counter.owner_attnames])
+        owner_keys = counter.owner_keys([next(columns, ()) for _ in counter.owner_attnames])
         sums: Sums = {}
         for owner_key, value, number in zip(owner_keys, next(columns, ()), rows.values(), strict=True):
             total, so_far = sums.get(owner_key, (0, 0))

@@ -22,12 +22,12 @@ def test_an_owner_key_stands_for_one_owner_and_comes_back(alice):
     for text in TEXTS:
         key = unread_by_app.key((alice, text))
         assert key == (alice.pk, text)
-        assert unread_by_app.decode(str(key)) == key
-        assert unread_by_app.encode([[alice.pk], [text]]) == [str(key)]
+        assert unread_by_app.valid_key(str(key)) == key
+        assert unread_by_app.owner_keys([[alice.pk], [text]]) == [str(key)]
         owner_keys.add(str(key))
     assert len(owner_keys) == len(TEXTS)
-    assert votes.encode([(1, 1), (2, None), (3, 1)]) == ["[1,\t2,\t3]", None]
-    assert votes.encode([(1,), (2,), (3,)]) == ["[1,\t2,\t3]"]
+    assert votes.owner_keys([(1, 1), (2, None), (3, 1)]) == ["[1,\t2,\t3]", None]
+    assert votes.owner_keys([(1,), (2,), (3,)]) == ["[1,\t2,\t3]"]
 
 
 def test_what_is_no_owner_key_is_rejected():
@@ -37,7 +37,7 @@ def test_what_is_no_owner_key_is_rejected():
         "[1,\t1,\tNaN]", "[1,\t1,\t007]", f"[1,\t1,\t{2**63}]", f"[1,\t1,\t{'9' * 5000}]",
     ):  # fmt: skip
         with pytest.raises(ValidationError):
-            votes.decode(owner_key)
+            votes.valid_key(owner_key)
 
 
 def test_what_is_no_owner_is_an_error():

@@ -169,7 +169,7 @@ def count_rows(counter: Declaration, using: str) -> Tally[str]:
         cursor.execute(sql, params)
         found: Tally[str] = Tally()
         for *owner, number in compiler.apply_converters(cursor.fetchall(), converters):
-            (owner_key,) = counter.encode([[value] for value in owner])
+            (owner_key,) = counter.owner_keys([[value] for value in owner])
             if owner_key is not None:
                 found[owner_key] += number
         return found

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from django.db import connection, connections
+from django.db import connections
 
 from notifications_counter.buffer import Buffer
-from notifications_counter.sql import counts, dialect
+from notifications_counter.sql import counts
+from notifications_counter.sql.target import Target
 from notifications_counter.upkeep import heal
 from notifications_counter.upkeep.flush import Flusher
 from notifications_counter.upkeep.walk import Walker
@@ -64,7 +65,7 @@ OF_A_FLUSH: list[Call] = [
     ("cut", Buffer, "cut"),
     ("fetch", Buffer, "fetch"),
     ("transaction", Flusher, "_store"),  # that of one chunk
-    ("statement", dialect(connection.vendor), "store"),  # the one in it: so after it, and before the commit
+    ("statement", Target, "store"),  # the one in it: so after it, and before the commit
     ("drop", Buffer, "drop"),
 ]
 

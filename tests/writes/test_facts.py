@@ -76,7 +76,7 @@ def test_a_text_that_a_database_may_cut_names_nobody(most, names):
         owner_attnames=["owner"],
         key_fields=[models.CharField(max_length=most)],
         has_several_columns=False,
-        encode=lambda columns: columns[0],
+        owner_keys=lambda columns: columns[0],
         condition=SimpleNamespace(value_of=lambda *_: 1),
     )
     assert contribution(counter, {"owner": "long"}, connection).owner == ("long" if names else EVERYONE)
