@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 
 from django.db import DatabaseError, Error, connections, transaction
@@ -32,7 +32,10 @@ OwnerKeys = Mapping[Declaration, Collection[OwnerKey]]
 Deltas = dict[Declaration, dict[OwnerKey, Delta]]
 """How counts change, by counter and owner key. A delta of None puts the owner in doubt."""
 
-ALL_IN_DOUBT: dict[OwnerKey, Delta] = {EVERYONE: None}
+
+def everyone(counters: Iterable[Declaration]) -> Deltas:
+    """Return the change that puts everyone in doubt."""
+    return {counter: {EVERYONE: None} for counter in counters}
 
 
 def doubt(owners: OwnerKeys) -> OwnerKeys:

@@ -27,9 +27,9 @@ from ..internals import (
     SQLUpdateCompiler,
     UpdateQuery,
 )
-from .doubts import ALL_IN_DOUBT
+from .doubts import everyone
 from .ledger import Ledger
-from .statements import Counters, Fields, Insert, UpdateOrDelete
+from .statements import Counters, Insert, UpdateOrDelete
 
 QUERIES: dict[type[SQLCompiler], type] = {
     SQLInsertCompiler: InsertQuery,
@@ -64,21 +64,23 @@ def _hook(kind: type[SQLCompiler], name: str) -> Execute:
     original: Execute | None = vars(kind).get(name)
 
     @wraps(getattr(kind, name))
-    def execute(compiler: SQLCompiler, *args: Any, **kwargs: Any) -> object:
+    def execute(compiler: Any, *args: Any, **kwargs: Any) -> object:
         # If the method is inherited, others may still patch that of the parent.
         run = partial(original, compiler) if original else getattr(super(kind, compiler), name)
-        counters, connection = _counters_of(compiler), compiler.connection
+        query, connection, counters = compiler.query, compiler.connection, _counters_of(compiler)
         if not counters:
             return run(*args, **kwargs)
-        fields = None
+        fields = None  # those to return
         if kind is SQLInsertCompiler or name == "execute_returning_sql":
             fields = args[0] if args else kwargs.get("returning_fields")
         if name == "execute_returning_sql" and not (fields and connection.features.can_return_rows_from_update):
             return run(*args, **kwargs)  # it calls execute_sql()
-        if lack_columns(counters, compiler.query.get_meta().model):
-            everyone = dict.fromkeys(counters, ALL_IN_DOUBT)
-            return Ledger.on(connection).write(None, lambda: (run(*args, **kwargs), everyone))
-        return _count(counters, kind, compiler, run, fields)
+        if lack_columns(counters, query.get_meta().model):
+            return Ledger.on(connection).write(None, lambda: (run(*args, **kwargs), everyone(counters)))
+        is_stock = type(query) is QUERIES[kind] and type(compiler) is connection.ops.compiler(kind.__name__)
+        of_kind = Insert if kind is SQLInsertCompiler else UpdateOrDelete
+        statement = of_kind(counters, compiler, run, is_stock, fields)
+        return Ledger.on(connection).write(statement.owners, statement.execute)
 
     vars(execute)["is_hook"] = True
     return execute
@@ -95,15 +97,6 @@ def _counters_of(compiler: Any) -> Counters:
         counters = tuple([counter for counter in counters if names and counter.reads(names)])
     here = [counter for counter in counters if alias_for(counter.source) == connection.alias]
     return tuple([counter for counter in here if not counter.is_silent(connection)])
-
-
-def _count(counters: Counters, kind: type[SQLCompiler], compiler: Any, run: Execute, fields: Fields | None) -> object:
-    """Execute a statement on a table with these counters, and count what it changes. ``fields``: those to return."""
-    query, connection = compiler.query, compiler.connection
-    is_stock = type(query) is QUERIES[kind] and type(compiler) is connection.ops.compiler(kind.__name__)
-    of_kind = Insert if kind is SQLInsertCompiler else UpdateOrDelete
-    statement = of_kind(counters, compiler, run, is_stock, fields)
-    return Ledger.on(connection).write(statement.announces, statement.execute)
 
 
 @lru_cache(maxsize=100)

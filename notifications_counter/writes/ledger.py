@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from django.core.exceptions import AppRegistryNotReady, ValidationError
@@ -25,7 +25,7 @@ from ..internals import (
     in_manual_transaction,
     watch_transactions,
 )
-from .doubts import ALL_IN_DOUBT, EVERYONE, Deltas, OwnerKeys, doubt, request_or_log, request_recounts
+from .doubts import EVERYONE, Deltas, OwnerKeys, doubt, everyone, request_recounts
 from .transaction import TransactionLog
 
 T = TypeVar("T")
@@ -49,7 +49,6 @@ class Ledger:
         self._connection: Any = weakref.ref(connection)
         vars(connection)["counter_ledger"] = self
         self.using: str = connection.alias
-        self.is_of_copy = connections[connection.alias] is not connection
         self._logs: dict[str | None, TransactionLog] = {}  # of the current transaction, by schema
         self._ending: list[TransactionLog] = []  # from COMMIT or ROLLBACK until they are confirmed
         watch_transactions(connection, self._before_commit, self._after_rollback, lambda: bool(self._logs))
@@ -71,17 +70,17 @@ class Ledger:
         if owners is not None and not any(owners.values()):
             return execute()[0]
         connection = self._connection()
-        context: AbstractContextManager[None] = nullcontext()
         if in_manual_transaction(connection):
-            context = as_manual_transaction(connection)
-        elif not connection.in_atomic_block and not self.is_of_copy:
-            if owners is not None:
-                log = TransactionLog(connection)
-                if not log.announce_owners(owners, connection):
-                    return self._write_alone(log, owners, execute)
-                log.confirm(connection)  # those that Redis has accepted: nothing has changed
-            context = transaction.atomic(using=self.using)
-        with context:
+            with as_manual_transaction(connection):
+                return self._write_inside(execute)
+        if connection.in_atomic_block:
+            return self._write_inside(execute)
+        if owners is not None:
+            log = TransactionLog(connection)
+            if not log.announce_owners(owners, connection):
+                return self._write_alone(log, owners, execute)
+            log.confirm(connection)  # those that Redis has accepted: nothing has changed
+        with transaction.atomic(using=self.using):
             return self._write_inside(execute)
 
     def _write_alone(self, log: TransactionLog, owners: OwnerKeys, execute: Callable[[], tuple[T, Deltas]]) -> T:
@@ -111,7 +110,7 @@ class Ledger:
             else:
                 with suppress(Error):
                     here = [counter for counter in declarations() if counter.db == self.using]
-                    self._collect(dict.fromkeys(here, ALL_IN_DOUBT))
+                    self._collect(everyone(here))
             raise
 
     def _collect(self, change: Deltas) -> None:
@@ -121,11 +120,8 @@ class Ledger:
             return
         if not connection.in_atomic_block or not connection.commit_on_exit:  # nobody tells when it commits
             owners = {c: [key for key, delta in deltas.items() if delta != 0] for c, deltas in change.items()}
-            if not self.is_of_copy:  # its transaction may lock out that of the connection itself
-                request_recounts(self.using, owners)
-            refused = doubt(owners)
-            if self.is_of_copy:
-                request_or_log(self.using, refused)
+            request_recounts(self.using, owners)
+            doubt(owners)
             return
         schema = schema_of(connection)
         if schema not in self._logs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -100,16 +100,16 @@ def tally(cursor: Any, columns: Columns, compiler: SQLCompiler) -> Tally[Row]:
     return found
 
 
-def sums_of(counters: Sequence[Declaration], rows: Tally[Row]) -> Iterator[tuple[Declaration, Sums]]:
-    """Yield each counter, with what these rows add to it."""
-    columns = iter(list(zip(*rows, strict=True)))
-    for counter in counters:
-        owner_keys = counter.owner_keys([next(columns, ()) for _ in counter.owner_attnames])
-        sums: Sums = {}
-        for owner_key, value, number in zip(owner_keys, next(columns, ()), rows.values(), strict=True):
+def sums_of(counters: Sequence[Declaration], rows: Tally[Row]) -> dict[Declaration, Sums]:
+    """Return what these rows add to each counter."""
+    found: dict[Declaration, Sums] = {counter: {} for counter in counters}
+    columns = zip(*rows, strict=True)
+    for counter, sums in found.items() if rows else ():
+        owner_keys = counter.owner_keys([next(columns) for _ in counter.owner_attnames])
+        for owner_key, value, number in zip(owner_keys, next(columns), rows.values(), strict=True):
             total, so_far = sums.get(owner_key, (0, 0))
             sums[owner_key] = total + number * value, so_far + number
-        yield counter, sums
+    return found
 
 
 # ------------------------------------------------------------------------ locks

@@ -17,7 +17,7 @@ from django.db.models import Field
 from ..buffer.types import Delta
 from ..declaration import Declaration
 from ..internals import ROW_COUNT, Execute, OnConflict, SQLCompiler, SQLDeleteCompiler, WrapperContext
-from .doubts import ALL_IN_DOUBT, EVERYONE, Deltas, OwnerKey, OwnerKeys
+from .doubts import EVERYONE, Deltas, OwnerKey, OwnerKeys, everyone
 from .facts import Contribution, contribution, facts_after, facts_before, inserted_names
 from .rows import (
     Row,
@@ -56,17 +56,18 @@ class Statement:
         self.query: Any = compiler.query
         self.connection = compiler.connection
 
-    @property
-    def everyone(self) -> Deltas:
-        return dict.fromkeys(self.counters, ALL_IN_DOUBT)
-
 
 # ------------------------------------------------------------------------- INSERT
 class Insert(Statement):
     """An INSERT."""
 
+    @property
+    def owners(self) -> OwnerKeys | None:
+        """Whose counts it may change; None if only the database can tell."""
+        return self.added
+
     @cached_property
-    def announces(self) -> Deltas | None:
+    def added(self) -> Deltas | None:
         """What it adds to the count of each owner, as its instances say; None if any row's owner is unknown."""
         query = self.query
         if query.on_conflict is OnConflict.UPDATE:
@@ -91,7 +92,7 @@ class Insert(Statement):
     def execute(self) -> tuple[object, Deltas]:
         """Execute it, and return its result and its change. The database may skip rows, because of a conflict, a
         trigger or a rule."""
-        added = self.announces
+        added = self.added
         if added is None:
             return self._read_back()
         result, number = self._execute()
@@ -125,16 +126,16 @@ class Insert(Statement):
         # A row that was in conflict by other columns has a key of its own.
         is_told = key in returned or not {*query.unique_fields} - {*query.model._meta.pk_fields}
         if moves or not self.is_stock or not is_told:
-            return result, self.everyone
+            return result, everyone(self.counters)
         if key in returned:
             pks = [row[returned.index(key)] for row in result or () if row is not None]
         else:
             pks = [getattr(instance, key, None) for instance in query.objs]
         found = lock_keys(query.model, self.connection, pks, self.counters)
         if found.total() != len(pks):  # a key is unknown, an expression, or stored in another form
-            return result, self.everyone
+            return result, everyone(self.counters)
         deltas: Deltas = {}
-        for counter, sums in sums_of(self.counters, found):
+        for counter, sums in sums_of(self.counters, found).items():
             deltas[counter] = doubts_of(sums)
             if query.on_conflict is None:  # otherwise, some were there before
                 deltas[counter] = {o: total for o, (total, _) in sums.items() if o is not None}
@@ -197,7 +198,7 @@ class UpdateOrDelete(Statement):
         return Effect(before, after, moves)
 
     @cached_property
-    def announces(self) -> OwnerKeys | None:
+    def owners(self) -> OwnerKeys | None:
         """Whose counts it may change; None if only the database can tell."""
         if all(effect.before.names_owner and effect.after.names_owner for effect in self.effects.values()):
             return {counter: effect.owner_keys for counter, effect in self.effects.items()}
@@ -205,7 +206,7 @@ class UpdateOrDelete(Statement):
 
     def execute(self) -> tuple[object, Deltas]:
         """Execute it, and return the number of rows, or the fields that are asked for, and its change."""
-        if self.announces is not None:
+        if self.owners is not None:
             return self._as_it_says()
         return self._return() if self._can_return() else self._lock()
 
@@ -256,9 +257,9 @@ class UpdateOrDelete(Statement):
         with self.connection.execute_wrapper(append_returning):
             result, number = self._execute()
         if found.total() != number:  # other code has changed the statement, too
-            return result, self.everyone
+            return result, everyone(self.counters)
         deltas: Deltas = {}
-        for counter, sums in sums_of(self.counters, found):
+        for counter, sums in sums_of(self.counters, found).items():
             effect = self.effects[counter]
             if self.is_delete:
                 deltas[counter] = effect.deltas(sums)
@@ -275,18 +276,20 @@ class UpdateOrDelete(Statement):
         says_whose = all(effect.after.names_owner or not effect.moves for effect in self.effects.values())
         if not is_repeatable(query) or not (says_whose or lists_keys(query)):
             result, number = self._execute()
-            return result, self.everyone if number else {}
-        found, after = lock_rows(query, connection, counters), Tally[Row]()
+            return result, everyone(counters) if number else {}
+        before, after = lock_rows(query, connection, counters), Tally[Row]()
         result, number = self._execute()
-        if number and not says_whose:
+        if not number:
+            return result, {}
+        if not says_whose:
             after = lock_rows(query, connection, counters)
-        if number > found.total() or (number and not says_whose and after.total() < found.total()):
-            return result, self.everyone  # it has changed others, too, or rows have other keys now
+        if number > before.total() or (not says_whose and after.total() < before.total()):
+            return result, everyone(counters)  # it has changed others, too, or rows have other keys now
         deltas: Deltas = {}
-        owners_after = dict(sums_of(counters, after))
-        for counter, sums in sums_of(counters, found) if number else ():
-            effect = self.effects[counter]
-            deltas[counter] = doubts_of([*sums, *owners_after[counter], *effect.owner_keys])
-            if says_whose and effect.after.value is not None and number == found.total():
-                deltas[counter] = effect.deltas(sums)  # nobody else changes locked rows
+        sums_before, sums_after = sums_of(counters, before), sums_of(counters, after)
+        for counter, effect in self.effects.items():
+            if says_whose and effect.after.value is not None and number == before.total():
+                deltas[counter] = effect.deltas(sums_before[counter])  # nobody else changes locked rows
+            else:
+                deltas[counter] = doubts_of([*sums_before[counter], *sums_after[counter], *effect.owner_keys])
         return result, deltas

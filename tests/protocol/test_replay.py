@@ -180,7 +180,7 @@ class Replay:
         log = self.logs[me] = writes.TransactionLog(connection)
         counter, known = self.counters[writer.declared], "unknown" not in writer.faults
         deltas = {str(self.keys[i]): writer.delta(i, writer.declared) if known else None for i in writer.owners}
-        log.add({counter: deltas or doubts.ALL_IN_DOUBT})
+        log.add({counter: deltas or {doubts.EVERYONE: None}})
         requests = self.tell(me, lambda: log.announce(connection))
         if "slow" in writer.faults:
             log.announced_at -= options.HEAL_AFTER
