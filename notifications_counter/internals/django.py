@@ -118,7 +118,6 @@ ATTRIBUTES = {
         "where": "The conditions, a WhereNode.",
     },
     "where": {
-        "add": "Adds a condition to a copy of a statement, for what is below the ORM.",
         "children": "Conditions and WhereNodes.",
         "connector": "AND, OR or XOR.",
         "negated": "NOT around all of them.",

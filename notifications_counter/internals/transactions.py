@@ -92,15 +92,13 @@ def in_manual_transaction(connection: BaseDatabaseWrapper) -> bool:
         return not driver.autocommit or connected.transaction_status in (IN_TRANSACTION, IN_ERROR)
     if connection.vendor == "sqlite":
         return driver.in_transaction
-    if connection.vendor == "mysql":
-        idle, mask = 2, 3  # SERVER_STATUS_AUTOCOMMIT without SERVER_STATUS_IN_TRANS, in PyMySQL
-        if getattr(driver, "server_status", idle) & mask == idle:
-            return False
-        if connection.errors_occurred:
-            with suppress(driver.Error):  # the next statement will raise it
-                driver.ping(reconnect=False)
-        return driver.server_status & mask != idle
-    return False
+    idle, mask = 2, 3  # SERVER_STATUS_AUTOCOMMIT without SERVER_STATUS_IN_TRANS, in PyMySQL
+    if getattr(driver, "server_status", idle) & mask == idle:
+        return False
+    if connection.errors_occurred:
+        with suppress(driver.Error):  # the next statement will raise it
+            driver.ping(reconnect=False)
+    return driver.server_status & mask != idle
 
 
 @contextmanager

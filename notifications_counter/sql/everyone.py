@@ -73,9 +73,10 @@ class Pages:
         """Return the first owners that have rows that satisfy one condition, or a total that satisfies another. Rows
         are counted by ``count``, by default as the counter does."""
         counter, count = self.counter, count or self.counter.condition.aggregate
-        rows = self._owners(self._rows(of_rows), counter.owner_attnames, size, counted_rows=count)
-        totals = self._owners(self._totals(of_totals), self.total_names, size, counted_total=F(counter.field))
-        (rows_sql, rows_params), (totals_sql, totals_params) = self._compile(rows), self._compile(totals)
+        rows = QuerySet[Model](counter.source).filter(counter.q, of_rows)
+        totals = QuerySet[Model](counter.totals).filter(of_totals)
+        rows_sql, rows_params = self._compile(rows, counter.owner_attnames, size, counted_rows=count)
+        totals_sql, totals_params = self._compile(totals, self.total_names, size, counted_total=F(counter.field))
         owner = ", ".join(self.columns)
         sql = (
             f"SELECT {owner}, COALESCE(MAX(counted_rows), 0), COALESCE(MAX(counted_total), 0) FROM ("
@@ -87,22 +88,14 @@ class Pages:
             cursor.execute(sql, (*rows_params, *totals_params))
             return [Counted(counter.key_of_row(key), int(count), stored) for *key, count, stored in cursor.fetchall()]
 
-    def _rows(self, condition: Where) -> QuerySet[Model]:
-        return QuerySet(self.counter.source, using=self.connection.alias).filter(self.counter.q).filter(condition)
-
-    def _totals(self, condition: Where) -> QuerySet[Model]:
-        return QuerySet(self.counter.totals, using=self.connection.alias).filter(condition)
-
-    def _owners(
+    def _compile(
         self, queryset: QuerySet[Model], names: Sequence[str], size: int, **numbers: Combinable
-    ) -> QuerySet[Model]:
-        """Select the columns of the first owners, each with numbers."""
+    ) -> tuple[str, tuple[str | int, ...]]:
+        """Return SQL that selects the columns of the first owners, each with numbers."""
         queryset = queryset.filter(**{f"{name}__isnull": False for name in names})
         columns = {column: F(name) for column, name in zip(self.columns, names, strict=True)}
-        return queryset.values(**columns).annotate(**numbers).order_by(*self.columns)[:size]
-
-    def _compile(self, queryset: QuerySet[Model]) -> tuple[str, tuple[str | int, ...]]:
-        return queryset.query.get_compiler(self.connection.alias, elide_empty=False).as_sql()
+        query = queryset.values(**columns).annotate(**numbers).order_by(*self.columns)[:size].query
+        return query.get_compiler(self.connection.alias, elide_empty=False).as_sql()
 
 
 def _after(names: Sequence[str], values: First | None) -> Q:
