@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from enum import Enum
 
 from django.db import DatabaseError, Error, connections, transaction
@@ -38,18 +39,14 @@ def everyone(counters: Iterable[Declaration]) -> Deltas:
     return {counter: {EVERYONE: None} for counter in counters}
 
 
-def doubt(owners: OwnerKeys) -> OwnerKeys:
-    """Put owners in doubt, so that readers count their rows. Returns those for which Redis was unreachable."""
-    failed: dict[Declaration, Collection[OwnerKey]] = {}
+def doubt(owners: OwnerKeys) -> None:
+    """Put owners in doubt, so that readers count their rows, unless Redis is unreachable."""
     for counter, owner_keys in owners.items():
-        try:
+        with suppress(BufferUnavailable):  # also if the id of the database is unknown
             if EVERYONE in owner_keys:
                 counter.buffer.doubt_everyone()
             else:
                 counter.buffer.doubt([key for key in owner_keys if key is not EVERYONE])
-        except BufferUnavailable:  # also if the id of the database is unknown
-            failed[counter] = owner_keys
-    return failed
 
 
 def request_recounts(using: str, owners: OwnerKeys) -> None:

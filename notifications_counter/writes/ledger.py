@@ -77,20 +77,21 @@ class Ledger:
             return self._write_inside(execute)
         if owners is not None:
             log = TransactionLog(connection)
-            if not log.announce_owners(owners, connection):
-                return self._write_alone(log, owners, execute)
+            log.add({counter: dict.fromkeys(owner_keys, 0) for counter, owner_keys in owners.items()})
+            if not log.tell(connection):
+                return self._write_alone(log, execute)
             log.confirm(connection)  # those that Redis has accepted: nothing has changed
         with transaction.atomic(using=self.using):
             return self._write_inside(execute)
 
-    def _write_alone(self, log: TransactionLog, owners: OwnerKeys, execute: Callable[[], tuple[T, Deltas]]) -> T:
+    def _write_alone(self, log: TransactionLog, execute: Callable[[], tuple[T, Deltas]]) -> T:
         """Execute an announced statement in autocommit mode."""
         try:
             result, change = execute()
         except OperationalError:  # the server may go on without us; then healing puts the owners in doubt
             raise
         except ANSWERS:  # it is over; of an UPDATE of a child model, a part may be committed
-            log.add({counter: dict.fromkeys(owner_keys) for counter, owner_keys in owners.items()})
+            log.mark_unknown()
             log.confirm(self._connection())
             raise
         log.add(change)

@@ -11,7 +11,6 @@ import math
 import os
 import time
 from collections.abc import Sequence
-from itertools import repeat
 from typing import NamedTuple
 
 from ..buffer import Buffer
@@ -48,8 +47,7 @@ class TransactionLog:
         self.schema = schema_of(connection)  # it may be another one when the transaction commits
         self.deltas: Deltas = {}
         self.intents: list[Intent] = []
-        self._unannounced: dict[Declaration, list[OwnerKey]] = {}
-        self._refused: dict[Declaration, list[OwnerKey]] = {}  # they have RecountRequests
+        self._untold: dict[Declaration, list[OwnerKey]] = {}  # owners that are not announced
         self.announced_at = math.inf
 
     # ----------------------------------------------------------------- record
@@ -57,41 +55,33 @@ class TransactionLog:
         """Add the change of a statement."""
         for counter, deltas in change.items():
             sums = self.deltas.setdefault(counter, {})
-            self._unannounced.setdefault(counter, []).extend([key for key in deltas if key not in sums])
+            if new := [owner_key for owner_key in deltas if owner_key not in sums]:
+                self._untold.setdefault(counter, []).extend(new)
             for owner_key, delta in deltas.items():
                 before = sums.get(owner_key, 0)
                 sums[owner_key] = None if delta is None or before is None else before + delta
 
     def mark_unknown(self) -> None:
-        """Put all owners so far in doubt: what was done may have been undone, or may not, RecountRequests too."""
+        """Put all owners so far in doubt: what was done may have been undone, or may not."""
         for deltas in self.deltas.values():
             deltas.update(dict.fromkeys(deltas))
-        for counter, owner_keys in self._refused.items():
-            self._unannounced.setdefault(counter, []).extend(owner_keys)
-        self._refused = {}
 
     # --------------------------------------------------------------- announce
     def announce(self, connection: BaseDatabaseWrapper) -> None:
-        """Announce those whose counts were first changed since the last call, before the database commits. Owners
-        that Redis refuses get RecountRequests."""
-        owners = {counter: owner_keys for counter, owner_keys in self._unannounced.items() if owner_keys}
-        if owners:
-            with in_schema(connection, self.schema):
-                refused = self.announce_owners(owners, connection)
-                request_or_log(self.using, refused)
-            for counter, owner_keys in refused.items():
-                self._refused.setdefault(counter, []).extend(owner_keys)
-            self._unannounced = {}
+        """Announce the owners whose counts the transaction has changed, before the database commits. Those that Redis
+        refuses get RecountRequests, again after each call, because a savepoint may have taken them back."""
+        with in_schema(connection, self.schema):
+            request_or_log(self.using, self.tell(connection))
 
-    def announce_owners(self, owners: OwnerKeys, connection: BaseDatabaseWrapper) -> OwnerKeys:
-        """Announce these owners, before they change. Returns those that Redis refuses."""
+    def tell(self, connection: BaseDatabaseWrapper) -> OwnerKeys:
+        """Announce the owners that are not announced yet. Returns those that Redis refuses."""
         intents: list[Intent] = []
         refused: dict[Declaration, list[OwnerKey]] = {}
-        for counter, owner_keys in owners.items():
+        for counter, owner_keys in self._untold.items():
             try:
                 buffer = counter.buffer_in(connection)
             except BufferUnavailable:  # the id of the database is unknown
-                refused[counter] = list(owner_keys)
+                refused[counter] = owner_keys
                 continue
             named = [key for key in owner_keys if key is not EVERYONE]
             for some in [()] if len(named) < len(owner_keys) else chunked(named, OWNERS_PER_CALL):
@@ -110,6 +100,7 @@ class TransactionLog:
                     intent.buffer.fall_silent()
                 else:
                     refused.setdefault(intent.counter, []).extend(intent.owner_keys or [EVERYONE])
+        self._untold = refused
         return refused
 
     # ---------------------------------------------------------------- confirm
@@ -133,13 +124,11 @@ class TransactionLog:
         for group in groups:
             calls = []
             for id, counter, buffer, owner_keys in group:
-                deltas = map(self.deltas.get(counter, {}).get, owner_keys, repeat(0))
-                calls.append(buffer.confirmation(id, owner_keys, list(deltas)))
+                calls.append(buffer.confirmation(id, owner_keys, [self.deltas[counter][key] for key in owner_keys]))
             # The owners are in flight until Redis has run the last one, or for HEAL_AFTER seconds (rule: slow).
             wait = group is not groups[-1] or time.monotonic() - self.announced_at >= options.HEAL_AFTER / 2
             group[0].buffer.client.send(calls, urgent=True, wait=wait)
-        if self._refused:
-            doubt(self._refused)  # rule: anyway: Redis may answer again
+        doubt(self._untold)  # rule: anyway: Redis may answer again
 
     def _signal(self) -> None:
         """Send ``counts_changed`` for the owners whose counts may have changed."""

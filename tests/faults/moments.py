@@ -83,7 +83,7 @@ OF_HEALING: list[Call] = [
 ]
 
 OF_A_WRITE: list[Call] = [
-    ("announce", TransactionLog, "announce_owners"),
+    ("announce", TransactionLog, "tell"),
     ("COMMIT", type(connections["default"]), "_commit"),  # a single statement commits itself: before "confirm", too
     ("confirm", TransactionLog, "_confirm"),
     ("request", doubts, "request_recounts"),
