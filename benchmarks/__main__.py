@@ -35,7 +35,7 @@ MODULES = {
     "writes": ["create", "fan_out", "databases"],
     "saturation": ["saturation"],
     "core": ["statements", "flusher"],
-    "upkeep": ["recovery", "to_run", "slow_redis"],
+    "upkeep": ["generation", "to_run", "slow_redis"],
     "extras": ["recipes"],
     "live": ["streams"],
 }

@@ -174,7 +174,7 @@ def flushes(quick: bool) -> Iterator[list[str]]:
 
 
 def walks(owners: int) -> Iterator[list[str]]:
-    """Measure a recovery, and recounts that find every count right, or wrong."""
+    """Measure a walk, and recounts that find every count right, or wrong."""
     fill(owners, 5, [Ours()])
     spoil = f"UPDATE {quoted(Notification)} SET read_at = CASE WHEN read_at IS NULL THEN CURRENT_TIMESTAMP END"
     yield line(f"`invalidate()` and `heal()` of {size(owners)} owners", owners, 2, forget)

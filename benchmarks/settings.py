@@ -48,7 +48,7 @@ ALLOWED_HOSTS = ["127.0.0.1"]
 
 NOTIFICATIONS_COUNTER = {"DEPLOY_SECONDS": 0}  # no other release runs
 
-LOGGING = {"version": 1, "loggers": {"notifications_counter": {"level": "ERROR"}}}  # recoveries are intended
+LOGGING = {"version": 1, "loggers": {"notifications_counter": {"level": "ERROR"}}}  # generations are intended
 
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 SECRET_KEY = "only for benchmarks"

@@ -80,7 +80,7 @@ def memory(used: float) -> str:
     return f"{number(used / 1e6)} MB"
 
 
-def recovery(report: Report, quick: bool) -> str:
+def generation(report: Report, quick: bool) -> str:
     """Read badges of a thousand users while Redis is emptied and everyone is compared."""
     before, rate, each, owners = 3, 2_000, 10, 20_000 if quick else 200_000
     _, rival = fill(owners, each, [Ours(), CountStar()])
@@ -111,7 +111,7 @@ def recovery(report: Report, quick: bool) -> str:
     for span, (start, end) in spans.items():
         within = ([seconds for at, seconds in reads if start <= at - emptied < end] for reads in (ours, theirs))
         lines.append([span, *map(both, within)])
-    say(f"recovery of {size(owners)} users under load: {time(took)}")
+    say(f"walk over {size(owners)} users under load: {time(took)}")
     return table([f"{size(owners)} users, compared within {time(took)}", OURS, rival.name], lines)
 
 

@@ -71,7 +71,7 @@ def _own_keys() -> Iterator[None]:
 
 @pytest.fixture
 def healed() -> None:
-    """The counter of unread notifications after its recovery: from here on reads trust Redis."""
+    """The counter of unread notifications after its first heal: from here on reads trust Redis."""
     unread.heal()
 
 
@@ -106,15 +106,15 @@ def with_kinds() -> Iterator[None]:
 
 @pytest.fixture
 def all_healed() -> None:
-    """Every counter after its recovery."""
+    """Every counter after its first heal."""
     for counter in all_counters():
         counter.heal()
 
 
 @pytest.fixture
 def few_healed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every counter after its recovery. There are only those of notifications and one more, because commands, tasks and
-    pages look at each."""
+    """Every counter after its first heal. There are only those of notifications and one more, because commands, tasks
+    and pages look at each."""
     few = {*BUILT_IN, "open_tasks"}
     monkeypatch.setattr(counters, "declarations", lambda: [each for each in declarations() if each.name in few])
     for counter in all_counters():

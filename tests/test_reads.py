@@ -18,7 +18,7 @@ from django.utils.functional import SimpleLazyObject
 from notifications_counter.buffer.buffer import LEASE
 from notifications_counter.buffer.calls import ARGUMENTS
 from notifications_counter.counters import unread
-from notifications_counter.models import Notification, RecountRequest, UserNotificationsCount
+from notifications_counter.models import DoubtRequest, Notification, UserNotificationsCount
 from tests.support import (
     OtherConnection,
     assert_exact,
@@ -203,11 +203,11 @@ def test_requests_go_with_what_is_rolled_back(alice, bob):
         with undone():
             objects.create(user=alice, title="x")
             begin_now()
-            assert RecountRequest.objects.count() == 1
-        assert not RecountRequest.objects.exists()
+            assert DoubtRequest.objects.count() == 1
+        assert not DoubtRequest.objects.exists()
         objects.create(user=alice, title="x")
         objects.create(user=bob, title="x")
-    assert set(RecountRequest.objects.values_list("owner", flat=True)) == {str(alice.pk), str(bob.pk)}
+    assert set(DoubtRequest.objects.values_list("owner", flat=True)) == {str(alice.pk), str(bob.pk)}
     assert_heals(alice, bob)
 
 

@@ -30,8 +30,8 @@ METRICS: list[tuple[str, str, Callable[[CounterStatus], float]]] = [
     ("intents_in_flight", "Intents that are announced to Redis and not confirmed.", lambda c: c.in_flight),
     ("overdue_intents", "Intents in flight for longer than HEAL_AFTER.", lambda c: c.overdue),
     (
-        "recovering",
-        "Is a recovery due or running? Until it begins, reads count rows.",
+        "new_generation",
+        "Is a generation due, or its walk running? Until it begins, reads count rows.",
         lambda c: c.phase not in (Phase.NORMAL, Phase.OFF),
     ),
 ]

@@ -24,7 +24,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="RecountRequest",
+            name="DoubtRequest",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("counter", ExactCharField(max_length=100, verbose_name="counter")),
@@ -33,8 +33,8 @@ class Migration(migrations.Migration):
                 ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="created at")),
             ],
             options={
-                "verbose_name": "recount request",
-                "verbose_name_plural": "recount requests",
+                "verbose_name": "doubt request",
+                "verbose_name_plural": "doubt requests",
             },
         ),
         migrations.CreateModel(

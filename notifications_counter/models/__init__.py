@@ -3,7 +3,7 @@
 from .bookkeeping import CounterState as CounterState
 from .bookkeeping import Dashboard as Dashboard
 from .bookkeeping import DatabaseId as DatabaseId
-from .bookkeeping import RecountRequest as RecountRequest
+from .bookkeeping import DoubtRequest as DoubtRequest
 from .notification import Notification as Notification
 from .notification import NotificationQuerySet as NotificationQuerySet
 from .totals import BaseCount as BaseCount

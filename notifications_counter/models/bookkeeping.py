@@ -77,7 +77,7 @@ class Dashboard(CounterState):
         verbose_name_plural = _("dashboard")
 
 
-class RecountRequest(models.Model):
+class DoubtRequest(models.Model):
     """Names an owner to doubt, because Redis could not be told; or everyone, if a statement does not say whose counts
     it changed. Requests are written and deleted, never changed."""
 
@@ -87,8 +87,8 @@ class RecountRequest(models.Model):
     created_at = models.DateTimeField(_("created at"), auto_now_add=True)
 
     class Meta:
-        verbose_name = _("recount request")
-        verbose_name_plural = _("recount requests")
+        verbose_name = _("doubt request")
+        verbose_name_plural = _("doubt requests")
 
     def __str__(self) -> str:
         return f"{self.counter} {'*' if self.everyone else self.owner}"

@@ -107,11 +107,11 @@ def counter_table(counters: Sequence[CounterStatus], by: str, bad: Iterable[str 
     for counter in counters:
         state = _("has a problem") if counter.name in bad else _("in order")
         if counter.phase == Phase.WALKING:
-            state = _("recovering, up to owner %s") % counter.walked_to
+            state = _("walking, up to owner %s") % counter.walked_to
         elif counter.off_since:
             state = _("off")
         elif counter.phase:
-            state = _("to be recovered")
+            state = _("rows are counted")
         overdue = _("%s overdue") % grouped(counter.overdue) if counter.overdue else ""
         rows.append(
             [

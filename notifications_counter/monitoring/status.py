@@ -21,7 +21,7 @@ from ..buffer.types import decode
 from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError, explain
-from ..models import CounterState, RecountRequest
+from ..models import CounterState, DoubtRequest
 from ..places import LocalCounter, Place, at, here, visible_counters
 from ..upkeep.generations import Phase, phase_of, state_row
 from .display import duration, grouped, moment
@@ -76,7 +76,7 @@ class CounterStatus:
     ``name``            the counter's name, with the place if there are several; ``counter``: without it
     ``database``        an alias, and the ``schema`` of a tenant, if any
     ``error``           why the state could not be read; then the rest is unknown
-    ``waiting``         owners that wait for the flusher: their changes in Redis, and of RecountRequests the
+    ``waiting``         owners that wait for the flusher: their changes in Redis, and of DoubtRequests the
                         MOST_REQUESTS oldest
     ``age``             age of the oldest change or request; 0 if nothing waits
     ``in_flight``       intents that are announced and not confirmed; a transaction may have several
@@ -125,7 +125,7 @@ class CounterStatus:
             )
             yield Problem(self.name, "off", text % {"since": moment(self.off_since)}, since=self.off_since)
         why_rows_are_counted = {
-            Phase.WAITING: _(
+            Phase.DECLARED: _(
                 "The counter is new, was off, or its declaration has changed. Rows are counted for DEPLOY_SECONDS, and "
                 "until flush_counters runs after that."
             ),
@@ -136,7 +136,7 @@ class CounterStatus:
             ),
         }
         if self.phase in why_rows_are_counted:
-            yield Problem(self.name, "recovering", why_rows_are_counted[self.phase])
+            yield Problem(self.name, self.phase, why_rows_are_counted[self.phase])
         if self.failure:
             text = _("The last run of flush_counters failed, %(age)s ago. Its log says more.")
             yield Problem(self.name, "failed", text % {"age": duration(self.last_run or 0)}, self.failure)
@@ -267,7 +267,7 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
     row, buffer = state_row(counter).first() or CounterState(), counter.buffer
     status = buffer.status()
     ages = (status.now - intent.began for intent in islice(buffer.intents(), MOST_INTENTS))
-    waiting = RecountRequest.objects.using(counter.db).filter(counter=counter.name)
+    waiting = DoubtRequest.objects.using(counter.db).filter(counter=counter.name)
     requests = waiting.order_by("pk")[:MOST_REQUESTS].aggregate(number=Count("pk"), since=Min("created_at"))
     phase = phase_of(row, status, buffer.server())
     return CounterStatus(

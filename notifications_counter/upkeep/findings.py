@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from ..declaration import Declaration
 from ..declaration.primary_keys import Key
-from ..models import RecountRequest
+from ..models import DoubtRequest
 from .generations import state_row
 from .history import record
 
@@ -52,8 +52,8 @@ class Result:
 
 
 def unexplained(counter: Declaration, wrong: Sequence[Difference]) -> list[Difference]:
-    """Return the differences that no RecountRequest explains, which the next heal reads."""
-    requests = RecountRequest.objects.using(counter.db).filter(counter=counter.name)
+    """Return the differences that no DoubtRequest explains, which the next heal reads."""
+    requests = DoubtRequest.objects.using(counter.db).filter(counter=counter.name)
     if not wrong or requests.filter(everyone=True).exists():
         return []
     named = requests.filter(owner__in=[str(difference.owner) for difference in wrong], everyone=False)

@@ -43,7 +43,7 @@ class Phase(StrEnum):
 
     NORMAL = ""
     OFF = "off"  # counting was switched off
-    WAITING = "waiting"  # for the processes of another declaration to end
+    DECLARED = "declared"  # processes of another declaration may still run, so no generation has begun
     DUE = "due"  # Redis or the database has lost something, so a generation is due
     WALKING = "walking"  # stored totals are compared with the rows
 
@@ -53,7 +53,7 @@ def phase_of(row: CounterState, status: BufferStatus, server: str) -> Phase:
     if row.off_since:
         return Phase.OFF
     if not row.mark:
-        return Phase.WAITING
+        return Phase.DECLARED
     if lost(status, row, server):
         return Phase.DUE
     return Phase.WALKING if row.walk_speed == row.FULL_SPEED else Phase.NORMAL
@@ -123,5 +123,5 @@ def begin_generation(counter: Declaration, reason: str = "") -> bool:
         if not buffer.begin_generation(mark, server):
             return False
         state_row(counter).update(mark=mark, **walk_from_the_start(CounterState.FULL_SPEED))
-    record("recovery", counter, level=logging.INFO if is_first else logging.WARNING, reason=reason)
+    record("generation", counter, level=logging.INFO if is_first else logging.WARNING, reason=reason)
     return True

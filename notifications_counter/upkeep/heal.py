@@ -1,4 +1,4 @@
-"""Heals a counter: puts its declaration in force, doubts the owners of RecountRequests and overdue intents, begins a
+"""Heals a counter: puts its declaration in force, doubts the owners of DoubtRequests and overdue intents, begins a
 generation if Redis or the database has lost something, and walks over everyone if that is due."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ..buffer.types import OFF
 from ..conf import options
 from ..databases.transactions import forbid_transaction
 from ..declaration import Declaration
-from ..models import RecountRequest
+from ..models import DoubtRequest
 from ..sql.everyone import PAGE
 from .findings import Result
 from .generations import begin_generation, forbid_replaced, lost, seconds_to_wait, state_row
@@ -46,9 +46,9 @@ def heal(counter: Declaration, seconds: float, progress: Callable[[int], None], 
 
 
 def _doubt_requested(counter: Declaration) -> None:
-    """Doubt the owners that RecountRequests name, and delete exactly the requests that were read. Their transactions
+    """Doubt the owners that DoubtRequests name, and delete exactly the requests that were read. Their transactions
     have committed, so a count of rows sees their changes."""
-    rows = RecountRequest.objects.using(counter.db)
+    rows = DoubtRequest.objects.using(counter.db)
     requests = rows.filter(counter=counter.name).order_by("pk")
     while found := list(requests.values_list("pk", "owner", "everyone")[:PAGE]):
         if any(everyone for *_, everyone in found):

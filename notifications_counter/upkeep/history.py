@@ -23,8 +23,8 @@ EVENTS = {
     "wrong": _(
         "%(owners)s wrong count(s): %(examples)s. Rows are counted now. Look for raw SQL, triggers, restored backups."
     ),
-    "recovery": _("recovery begins: %(reason)s. Everyone is compared with the rows."),
-    "walked": _("recovery complete: stored totals are up to date."),
+    "generation": _("generation begins: %(reason)s. Everyone is compared with the rows."),
+    "walked": _("walk complete: stored totals are up to date."),
     "declared": _("declaration changed. Rows are counted for %(wait)s s, until all processes have it."),
     "off": _("counting off: reads count rows."),
     "on": _("counting on again. Rows are counted for %(wait)s s, until all processes know."),

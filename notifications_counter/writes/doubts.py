@@ -1,4 +1,4 @@
-"""Owners whose counts change, or are in doubt: told to Redis, or else noted as RecountRequests in the database."""
+"""Owners whose counts change, or are in doubt: told to Redis, or else noted as DoubtRequests in the database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..buffer.types import Delta
 from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
 from ..internals import as_manual_transaction
-from ..models import RecountRequest
+from ..models import DoubtRequest
 
 logger = logging.getLogger("notifications_counter")
 
@@ -50,11 +50,11 @@ def doubt(owners: OwnerKeys) -> None:
 
 
 def request_recounts(using: str, owners: OwnerKeys) -> None:
-    """Write RecountRequests, in the current transaction if there is one."""
+    """Write DoubtRequests, in the current transaction if there is one."""
     requests = [
-        RecountRequest(counter=counter.name, everyone=True)
+        DoubtRequest(counter=counter.name, everyone=True)
         if owner_key is EVERYONE
-        else RecountRequest(counter=counter.name, owner=owner_key)
+        else DoubtRequest(counter=counter.name, owner=owner_key)
         for counter, owner_keys in owners.items()
         for owner_key in owner_keys
     ]
@@ -62,18 +62,18 @@ def request_recounts(using: str, owners: OwnerKeys) -> None:
         return
     try:
         with as_manual_transaction(connections[using]), transaction.atomic(using=using):
-            RecountRequest.objects.using(using).bulk_create(requests, batch_size=OWNERS_PER_CALL)
+            DoubtRequest.objects.using(using).bulk_create(requests, batch_size=OWNERS_PER_CALL)
     except DatabaseError:
-        if RecountRequest._meta.db_table in connections[using].introspection.table_names():
+        if DoubtRequest._meta.db_table in connections[using].introspection.table_names():
             raise
         # Another app's migration runs before our first one: there are no counts that could be wrong.
 
 
 def request_or_log(using: str, owners: OwnerKeys) -> None:
-    """Write RecountRequests for owners that Redis did not accept (rule: request). A failure is logged."""
+    """Write DoubtRequests for owners that Redis did not accept (rule: request). A failure is logged."""
     try:
         request_recounts(using, owners)
     except Error:
         number = sum(map(len, owners.values()))
         about = {"event": "requests_failed", "database": using, "owners": number}
-        logger.exception("RecountRequests of %d owners could not be written.", number, extra=about)
+        logger.exception("DoubtRequests of %d owners could not be written.", number, extra=about)

@@ -65,7 +65,7 @@ class Ledger:
 
         In a transaction, owners are announced right before the COMMIT. In autocommit mode, they are announced before
         the statement, which saves a BEGIN and a COMMIT. If Redis refuses, the statement is executed in a transaction,
-        which commits it together with a RecountRequest.
+        which commits it together with a DoubtRequest.
         """
         if owners is not None and not any(owners.values()):
             return execute()[0]

@@ -2,7 +2,7 @@
 
 A transaction log adds up how the counts of each owner change. It announces these owners before the database commits,
 and confirms their deltas afterwards. It doesn't follow savepoints: once anything may have been rolled back, all deltas
-so far are unknown (rule: unknown). If Redis is unreachable, it writes a RecountRequest in the same transaction.
+so far are unknown (rule: unknown). If Redis is unreachable, it writes a DoubtRequest in the same transaction.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class TransactionLog:
     # --------------------------------------------------------------- announce
     def announce(self, connection: BaseDatabaseWrapper) -> None:
         """Announce the owners whose counts the transaction has changed, before the database commits. Those that Redis
-        refuses get RecountRequests, again after each call, because a savepoint may have taken them back."""
+        refuses get DoubtRequests, again after each call, because a savepoint may have taken them back."""
         with in_schema(connection, self.schema):
             request_or_log(self.using, self.tell(connection))
 

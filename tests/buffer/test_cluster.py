@@ -10,7 +10,7 @@ import servers
 from notifications_counter import events, timeseries
 from notifications_counter.buffer.client import client_of
 from notifications_counter.counters import unread
-from notifications_counter.models import Notification, RecountRequest
+from notifications_counter.models import DoubtRequest, Notification
 from tests.support import CLUSTER, assert_exact, assert_reads, entries, stored
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
@@ -39,7 +39,7 @@ def test_everything_is_exact(nodes, users):
     unread.heal()
     del vars(client_of("default"))["redis"]  # as in a process that does not know the nodes yet
     notify(users)
-    assert not RecountRequest.objects.exists()
+    assert not DoubtRequest.objects.exists()
     assert_reads(*users)
     assert unread.flush().owners == len(users)
     assert {stored(user) for user in users} == {2}
@@ -80,4 +80,4 @@ def test_a_process_that_starts_while_the_cluster_is_down(use, users):
     use(f"redis://{servers.HOST}:{servers.free_port()}/0", CONNECTION_FACTORY=CLUSTER)
     notify(users)
     assert_reads(*users)
-    assert RecountRequest.objects.count() == len(users)
+    assert DoubtRequest.objects.count() == len(users)

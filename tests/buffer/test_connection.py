@@ -16,7 +16,7 @@ import servers
 from notifications_counter.buffer import client as client_module
 from notifications_counter.buffer.client import client_of, read_all_owed
 from notifications_counter.counters import unread
-from notifications_counter.models import RecountRequest
+from notifications_counter.models import DoubtRequest
 from tests.support import (
     OtherConnection,
     assert_exact,
@@ -114,7 +114,7 @@ def test_a_server_that_has_forgotten_the_scripts(ready, alice, other):
     other.script_flush()
     create(alice)
     assert unread.count(alice) == 2
-    assert not RecountRequest.objects.exists()
+    assert not DoubtRequest.objects.exists()
     assert_exact(alice)
 
 
@@ -200,7 +200,7 @@ def test_more_threads_than_connections(use, server, alice):
     assert client_of("default").breaker.down_since is None or not isinstance(exhausted.value, client_module.EXHAUSTED)
     create(alice)
     assert_reads(alice)
-    assert RecountRequest.objects.count() == 1
+    assert DoubtRequest.objects.count() == 1
     assert client_of("default").breaker.down_since is not None
     pool().release(taken)
     unread.heal()
@@ -269,7 +269,7 @@ def test_a_connection_that_redis_has_closed(ready, alice, other, fresh_seconds, 
     other.client_kill_filter(_type="normal", skipme=True)
     assert_reads(alice)
     assert bool(caplog.records) == bool(fresh_seconds)
-    assert not RecountRequest.objects.exists()
+    assert not DoubtRequest.objects.exists()
     assert_exact(alice)
 
 

@@ -17,7 +17,7 @@ import servers
 from notifications_counter.buffer.client import Client, read_all_owed
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
-from notifications_counter.models import Notification, RecountRequest
+from notifications_counter.models import DoubtRequest, Notification
 from servers.relay import Relay
 from tests.support import (
     announce,
@@ -152,7 +152,7 @@ def test_the_site_waits_once(use, line, options, is_connected, alice, bob):
         with transaction.atomic():
             create(bob)
         assert_reads(alice, bob)
-    assert (rows(alice), rows(bob), RecountRequest.objects.count()) == (4, 1, 2)
+    assert (rows(alice), rows(bob), DoubtRequest.objects.count()) == (4, 1, 2)
     work(client)
     assert_heals(alice, bob)
 
@@ -209,7 +209,7 @@ def test_a_reply_that_breaks_off(use, line, alice, bob, monkeypatch, when):
     work(client)
     assert unread.counts([alice, bob]) == {alice.pk: 3 if when == "read" else 4, bob.pk: 4}
     assert_heals(alice, bob)
-    assert not RecountRequest.objects.exists()
+    assert not DoubtRequest.objects.exists()
 
 
 def test_announcements_of_which_some_are_answered(use, line, make_user, monkeypatch):
@@ -222,7 +222,7 @@ def test_announcements_of_which_some_are_answered(use, line, make_user, monkeypa
     Notification.objects.bulk_create(Notification(user=user, title="x") for user in users)
     assert_reads(*users)
     line.left = None
-    assert RecountRequest.objects.count() >= 5
+    assert DoubtRequest.objects.count() >= 5
     work(client)
     assert_heals(*users)
 
@@ -239,10 +239,10 @@ def test_a_server_without_memory(use, other, alice, bob, caplog):
     for _ in range(3):
         create(alice)
         assert_reads(alice, bob)
-    assert RecountRequest.objects.count() == 3
+    assert DoubtRequest.objects.count() == 3
     with entries(HEAL_AFTER=0):
         unread.heal()  # draining goes on
-    assert RecountRequest.objects.count() == 0
+    assert DoubtRequest.objects.count() == 0
     unread.flush()
     assert (stored(alice), stored(bob)) == (6, 4)
     other.config_set("maxmemory", 0)
@@ -271,10 +271,10 @@ def test_an_address_that_leads_to_a_new_master(use, line, server, other, alice, 
         line.server = new
         create(alice)
         assert_reads(alice)
-        assert RecountRequest.objects.count() == 2
+        assert DoubtRequest.objects.count() == 2
         client.breaker.retry_at = 0.0
         assert_heals(alice)
         create(alice)
-        assert not RecountRequest.objects.exists()
+        assert not DoubtRequest.objects.exists()
         assert_reads(alice)
         assert unread.buffer.server().startswith(master.info("server")["run_id"])

@@ -18,7 +18,7 @@ from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.databases import identity
 from notifications_counter.exceptions import BufferUnavailable
-from notifications_counter.models import DatabaseId, Notification, RecountRequest
+from notifications_counter.models import DatabaseId, DoubtRequest, Notification
 from tests.support import assert_exact, assert_heals, assert_reads, buffer, notify, rows
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -57,7 +57,7 @@ def test_a_process_with_an_empty_redis_tells_the_database(kept: Any, use: Any) -
     with servers.redis() as empty:
         use(empty.url)
         Notification.objects.create(user=kept, title="told")
-        assert RecountRequest.objects.count() == 1
+        assert DoubtRequest.objects.count() == 1
 
 
 def test_a_database_without_the_table_counts_rows_and_keeps_nothing(kept: Any, redis_client: redis.Redis) -> None:
@@ -69,7 +69,7 @@ def test_a_database_without_the_table_counts_rows_and_keeps_nothing(kept: Any, r
         assert unread.count(kept) == 3
         Notification.objects.create(user=kept, title="unseen by Redis")
         assert_reads(kept)
-        assert RecountRequest.objects.count() == 1
+        assert DoubtRequest.objects.count() == 1
         with pytest.raises(BufferUnavailable, match="migrate"):
             unread.flush()
         with transaction.atomic():

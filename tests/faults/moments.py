@@ -74,7 +74,7 @@ OF_HEALING: list[Call] = [
     ("doubt", Buffer, "doubt_everyone"),
     ("ground", Buffer, "ground"),
     ("generation", heal, "begin_generation"),  # the transaction in which one begins, if Redis has lost something
-    ("recover", Buffer, "begin_generation"),  # what it asks of Redis
+    ("generation", Buffer, "begin_generation"),  # what it asks of Redis
     # A walk is next, compare, move, and a recount only compares.
     ("next", Walker, "_position"),
     ("compare", Walker, "compare"),

@@ -75,10 +75,10 @@ def test_counters_events_and_the_server(admin_client, url, few_healed, alice):
     history.record_event({"type": "skipped", "counter": "unread", "owners": 1, "examples": "\0: full" + 99 * "x"})
     response = admin_client.get(url)
     shown = numbers(response)
-    assert shown["State"] == "recovering, up to owner 7"
+    assert shown["State"] == "walking, up to owner 7"
     assert re.fullmatch(r"[\d.]+ m?s ago", shown["Last flush"])
     page = said(response.content.decode())
-    for text in ("recovery complete", "\\x00: full", "x…", "noeviction"):
+    for text in ("walk complete", "\\x00: full", "x…", "noeviction"):
         assert text in page
     assert re.search(r"(Redis|Valkey) \d+\.\d+", page)
 

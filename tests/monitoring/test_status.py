@@ -21,7 +21,7 @@ from django.utils import timezone
 import servers
 from notifications_counter import tasks
 from notifications_counter.counters import all_counters, unread
-from notifications_counter.models import RecountRequest
+from notifications_counter.models import DoubtRequest
 from notifications_counter.monitoring.status import read_counter
 from notifications_counter.upkeep.generations import state_row
 from tests.support import announce, create, entries, notify, redis_out_of_reach
@@ -53,8 +53,8 @@ def waiting_since(seconds: int) -> None:
 
 
 def requested_since(seconds: int) -> None:
-    request = RecountRequest.objects.create(counter="unread", owner="7")
-    RecountRequest.objects.filter(pk=request.pk).update(created_at=timezone.now() - timedelta(seconds=seconds))
+    request = DoubtRequest.objects.create(counter="unread", owner="7")
+    DoubtRequest.objects.filter(pk=request.pk).update(created_at=timezone.now() - timedelta(seconds=seconds))
 
 
 def found(**columns: Any) -> None:
@@ -233,7 +233,7 @@ def test_metrics_show_the_state_of_each_counter(few_healed, alice, scrape):
         "waiting_owners": 2,
         "intents_in_flight": 1,
         "overdue_intents": 1,
-        "recovering": 0,
+        "new_generation": 0,
         "failing": 0,
         "wrong_total": 3,
         "skipped_total": 1,
@@ -250,10 +250,10 @@ def logged(caplog, event: str) -> dict:
     return vars(found)
 
 
-def test_the_log_tells_of_a_flush_and_a_recovery(alice, caplog):
+def test_the_log_tells_of_a_flush_and_a_generation(alice, caplog):
     caplog.set_level("INFO", "notifications_counter")
     unread.heal()
-    assert logged(caplog, "recovery")["levelname"] == "INFO"
+    assert logged(caplog, "generation")["levelname"] == "INFO"
     create(alice)
     unread.flush()
     flushed = logged(caplog, "flush")
@@ -261,5 +261,5 @@ def test_the_log_tells_of_a_flush_and_a_recovery(alice, caplog):
     caplog.clear()
     redis("DEL", "state")
     unread.heal()
-    again = logged(caplog, "recovery")
+    again = logged(caplog, "generation")
     assert (again["levelname"], "lost data" in again["reason"]) == ("WARNING", True)

@@ -32,7 +32,7 @@ def test_trouble_that_goes_on_is_a_problem_for_a_minute_and_its_reason_is_told(u
     note_elsewhere("other trouble")
     [problem] = status_of(unread).problems
     assert problem.reason == "other trouble"
-    for name in ("at", "since"):
+    for name in ("until", "since"):
         other.hincrby(key, name, -61)
     assert status_of(unread).problems == ()
     note_elsewhere("trouble again")

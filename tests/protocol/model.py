@@ -57,7 +57,7 @@ class Redis(NamedTuple):
     owners: tuple[Owner, ...]
     generation: str = "1"  # in `ready`: a random id, which never comes back
     ready: int | None = NEW  # the fingerprint that stands beside it, or OFF. None: the key is gone
-    server: int = 0  # its name at the last recovery
+    server: int = 0  # its name when the generation began
     run: int = 0  # its name now
     batch: str = ""  # what is cut and not dropped
     mark: Mark = FIRST  # of the last batch that was dropped; DECLARED before. NONE: the key `state` is gone
@@ -93,7 +93,7 @@ class Database(NamedTuple):
     walk: str = ""  # who began it
     walked: int = WALKED  # the walk is done with owners before this one; WALKED: with everyone
     gentle: bool = False  # the walk, which nothing has begun but time
-    requests: frozenset = frozenset()  # RecountRequests: {(intent, owner), ...}
+    requests: frozenset = frozenset()  # DoubtRequests: {(intent, owner), ...}
     locked: bool = False  # by a healer that begins a generation
     switched: int = 0  # how often counting was switched on
 
@@ -208,7 +208,7 @@ def ground(redis: Redis, number: int, over: bool) -> Redis:
     return redis if intent.owners else doubt_everyone(redis, "given_up.everyone")
 
 
-def recover(redis: Redis, generation: str, server: int, declared: int) -> Redis:
+def begin_generation(redis: Redis, generation: str, server: int, declared: int) -> Redis:
     """Begin a generation. Who is in flight stays so; no older total is found."""
     redis = of_all(redis, pending=False, flushing=False)
     if rule("generation"):
@@ -512,16 +512,16 @@ class Healer(NamedTuple):
             yield "", redis, db, end
         elif self.step == "check":  # under the lock of the row
             if is_lost(redis, db) and (db.declared == self.declared or not rule("declared_flush.lock")):
-                yield "", redis, db._replace(locked=True), self.to("recover", redis.run)
+                yield "", redis, db._replace(locked=True), self.to("generation", redis.run)
             else:
                 yield "", redis, db, self.to("page")
-        elif self.step in ("recover", "recover late") and redis.ready == OFF and rule("window.refused"):
-            yield "", redis, db._replace(locked=db.locked and self.step != "recover"), end
-        elif self.step in ("recover", "recover late"):  # with the name of the server that was seen
-            recovered = recover(redis, self.name, self.seen, self.declared)
-            yield "", recovered, db, self.to("note") if self.step == "recover" else end
-            if self.can_die and self.step == "recover":
-                yield "loses its lock", redis, db._replace(locked=False), self.to("recover late", self.seen)
+        elif self.step in ("generation", "generation late") and redis.ready == OFF and rule("window.refused"):
+            yield "", redis, db._replace(locked=db.locked and self.step != "generation"), end
+        elif self.step in ("generation", "generation late"):  # with the name of the server that was seen
+            begun = begin_generation(redis, self.name, self.seen, self.declared)
+            yield "", begun, db, self.to("note") if self.step == "generation" else end
+            if self.can_die and self.step == "generation":
+                yield "loses its lock", redis, db._replace(locked=False), self.to("generation late", self.seen)
         elif self.step == "note":
             noted = db._replace(mark=Mark(random=self.name), walk=self.name, walked=0, gentle=False)
             yield "", redis, noted._replace(locked=False), self.to("page")
@@ -684,7 +684,7 @@ def wrong_end(redis: Redis, db: Database, quiet: bool) -> str:
         redis, db = run(Healer(f"last{i}"), redis, db)
         redis, db = run(Flusher(2, f"last{i}"), redis, db)
     if quiet and redis.generation != "1":
-        return "END: a recovery for nothing hides what went wrong"
+        return "END: a generation for nothing hides what went wrong"
     for owner, (rows, stored, _) in enumerate(db.owners):
         total = redis.owners[owner].total
         if stored != rows or (isinstance(total, int) and total != rows):

@@ -131,7 +131,7 @@ SCENARIOS: dict[str, tuple] = {  # the rules that a history of it shows to be ne
     "database back: 2 owners, writer, flusher that dies, healer":
         ("mark", W(1, (1, 1)), FX, G, H("h"), Fault("db back")),
     "raw SQL: writer, flusher, healer": ("compared", W(1, 1), F(), H("h"), Fault("raw SQL")),
-    # Recoveries and walks.
+    # Generations and walks.
     "first start: writer, killed writer, healer twice, reader": ("", W(1, 1), W(2, 1, "kill"), H("h", 2), R()),
     "first start: writer, flusher, 2 healers": ("", W(1, 1), F(), HX, H("i")),
     "2 owners, 2 healers that die, writer, ready lost": ("ready", W(1, (1, 1)), HX, H("i"), Fault("ready")),

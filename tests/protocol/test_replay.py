@@ -26,7 +26,7 @@ from notifications_counter.conf import options
 from notifications_counter.counters import Counter
 from notifications_counter.declaration.primary_keys import CompositeKey
 from notifications_counter.exceptions import BufferUnavailable
-from notifications_counter.models import CounterState, RecountRequest
+from notifications_counter.models import CounterState, DoubtRequest
 from notifications_counter.sql import counts
 from notifications_counter.upkeep import flush, generations, heal, switch, walk
 from notifications_counter.writes import doubts
@@ -42,7 +42,7 @@ from .scenarios import HISTORIES, TOGETHER, explore, is_quiet, start_of
 pytestmark = pytest.mark.django_db(transaction=True)
 
 STEPS: list[tuple[Any, str]] = [
-    (Buffer, "total:get lease:lease keep:keep cut:cut fetch:fetch drop:drop begin_generation:recover"),
+    (Buffer, "total:get lease:lease keep:keep cut:cut fetch:fetch drop:drop begin_generation:generation"),
     (counts, "_count:count"),
     (flush.Flusher, "flush:row _store:apply"),
     (heal, "put_in_force:begin _doubt_requested:requests _ground_overdue:ground state_row:check switch_on:on"),
@@ -52,13 +52,13 @@ STEPS: list[tuple[Any, str]] = [
 ]
 """What does the steps of the model, and their names."""
 
-LOCKED, WAITING = {"recover", "note"}, {"begin", "check", "on", "page", "leave", "apply"}  # before these steps
+LOCKED, WAITING = {"generation", "note"}, {"begin", "check", "on", "page", "leave", "apply"}  # before these steps
 
 SUBJECTS: dict[str, Callable[..., Any]] = {
     "keep": lambda buffer, generation, token, counts: counts,
     "apply": lambda flusher, counts, row, mark: counts,
     "doubt": lambda walker, keys: keys,
-    "delete": lambda rows: rows.model is RecountRequest,
+    "delete": lambda rows: rows.model is DoubtRequest,
 }
 """Without these, a call is no step of the model."""
 
@@ -101,7 +101,7 @@ class Replay:
         self.models, self.at_first = start.processes, start.db.owners
         self.keys = [CompositeKey((1, item, 5)) for item, _ in enumerate(start.db.owners)]
         self.trouble, self.move = "", model.Move(0, "", "")  # of what is sent now
-        self.held: list[Any] = []  # RecountRequests to be committed with the rows
+        self.held: list[Any] = []  # DoubtRequests to be committed with the rows
         self.logs: dict[int, writes.TransactionLog] = {}  # by writer
         self.over, self.suspects = set[int](), set[int]()  # writers whose transactions are over, or may be
         self.committed, self.seen = set[int](), set[int]()  # those whose changes a reader may see, or every one sees
@@ -210,7 +210,7 @@ class Replay:
         self.over.add(me)
 
     def tell(self, me: int, send: Callable[[], Any]) -> list[Any]:
-        """Tell Redis something, with the trouble of this step. Returns the RecountRequests that are to be committed."""
+        """Tell Redis something, with the trouble of this step. Returns the DoubtRequests that are to be committed."""
         self.trouble = self.move.label if self.move.label in ("not delivered", "reply lost") else ""
         faults = self.models[me].faults
         with entries(KEY_PREFIX="another") if "elsewhere" in faults else nullcontext():
@@ -226,7 +226,7 @@ class Replay:
             yield
             generations.state_row(votes).update(walk_began_at=timezone.now() - timedelta(days=1))  # one is due
         elif what == "db back":
-            tables: list[Any] = [Vote, VoteCount, CounterState, RecountRequest]
+            tables: list[Any] = [Vote, VoteCount, CounterState, DoubtRequest]
             copied = [list(table.objects.all()) for table in tables]
             yield
             for table, rows in zip(tables, copied, strict=True):
@@ -256,7 +256,7 @@ class Replay:
                     after = {value + self.models[w].delta(reader.owner, reader.declared) for value in values}
                     values = after if w in self.seen else values | after
                 self.allowed.setdefault(i, set()).update(values)
-                self.lagging |= {i} if is_lost or flying != up or RecountRequest.objects.exists() else set()
+                self.lagging |= {i} if is_lost or flying != up or DoubtRequest.objects.exists() else set()
 
     def play(self, move: model.Move) -> None:
         self.move, process = move, self.processes[move.process]
@@ -342,7 +342,7 @@ def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
         for _ in range(3):
             votes.heal()
             votes.flush()
-    assert ((status := replay.buffer.status()).intents, status.batch, RecountRequest.objects.count()) == (0, "", 0)
+    assert ((status := replay.buffer.status()).intents, status.batch, DoubtRequest.objects.count()) == (0, "", 0)
     assert votes.counts(replay.keys) == (right := counts.count_rows(votes, replay.keys))
     for key, rows in right.items():
         cached = replay.redis.get(replay.names.total(in_force(), str(key)))

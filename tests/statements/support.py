@@ -7,7 +7,7 @@ from typing import Any
 from django.db import connection
 
 from notifications_counter.counters import Counter
-from notifications_counter.models import RecountRequest
+from notifications_counter.models import DoubtRequest
 from tests.support import doubted, entries, truth
 
 from .counters import COUNTERS
@@ -29,7 +29,7 @@ def assert_counted(owners: Iterable[Any], *counters: Counter, doubt: bool = Fals
 
 def doubts(counter: Counter) -> int:
     """How many owners are in doubt, or will be; more than any if everyone is."""
-    status, waiting = counter.buffer.status(), RecountRequest.objects.filter(counter=counter.name).count()
+    status, waiting = counter.buffer.status(), DoubtRequest.objects.filter(counter=counter.name).count()
     everyone = 0 if status.ready else 10**6
     return everyone + waiting + len(doubted(counter)) + status.intents
 

@@ -19,7 +19,7 @@ from django.utils import timezone
 from notifications_counter.counters import Counter, unread
 from notifications_counter.declaration import declaration
 from notifications_counter.internals import ROW_COUNT, UpdateQuery
-from notifications_counter.models import BaseCount, Notification, RecountRequest
+from notifications_counter.models import BaseCount, DoubtRequest, Notification
 from tests.support import (
     OtherConnection,
     assert_exact,
@@ -118,9 +118,9 @@ def test_a_statement_of_another_package_that_returns_rows(alice):
 
 
 def test_a_migration_before_ours(house, caplog):
-    """In a new database, RecountRequest has no table yet."""
+    """In a new database, DoubtRequest has no table yet."""
     with connection.schema_editor() as editor:
-        editor.delete_model(RecountRequest)
+        editor.delete_model(DoubtRequest)
     try:
         with redis_out_of_reach():  # as if it had no id for the database
             Task.objects.create(project=house)
@@ -131,7 +131,7 @@ def test_a_migration_before_ours(house, caplog):
                 begin_now()
     finally:
         with connection.schema_editor() as editor:
-            editor.create_model(RecountRequest)
+            editor.create_model(DoubtRequest)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
     open_tasks.recount([house])
     assert open_tasks.count(house) == 3

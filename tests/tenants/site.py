@@ -8,7 +8,7 @@ from django.db import connection, transaction
 
 from notifications_counter import events
 from notifications_counter.counters import unread
-from notifications_counter.models import Notification, RecountRequest
+from notifications_counter.models import DoubtRequest, Notification
 from notifications_counter.monitoring import dashboard
 from tests.support import assert_exact, assert_reads, redis_out_of_reach
 
@@ -67,7 +67,7 @@ def test_requests_go_to_the_schema_of_their_rows() -> None:
     connection.set_schema_to_public()
     for name, asked in (("blue", True), ("green", False)):
         with at(name):
-            assert RecountRequest.objects.exists() == asked
+            assert DoubtRequest.objects.exists() == asked
     call_command("flush_counters", verbosity=0)
     check("blue")
 

@@ -123,7 +123,7 @@ class Notes:
 
     def impossible(self, base: Numbers, changes: dict[str, Numbers], losses: Iterable[Span]) -> list[str]:
         """Reads that no moment explains. ``base`` is what there was before, ``changes`` is what calls have committed.
-        In the ``losses`` Redis had lost what it had acknowledged: reads may miss anything until the recovery is
+        In the ``losses`` Redis had lost what it had acknowledged: reads may miss anything until the walk is
         over."""
         by_owner: dict[str, list[Change]] = defaultdict(list)
         for write in self.writes:

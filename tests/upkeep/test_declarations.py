@@ -15,7 +15,7 @@ from django.utils import timezone
 from notifications_counter.counters import Counter, unread
 from notifications_counter.databases.identity import databases
 from notifications_counter.exceptions import ConfigurationError
-from notifications_counter.models import CounterState, Notification, RecountRequest
+from notifications_counter.models import CounterState, DoubtRequest, Notification
 from notifications_counter.upkeep import switch
 from notifications_counter.upkeep.findings import Result
 from tests.support import (
@@ -90,7 +90,7 @@ def test_a_deployment(alice, bob, caplog):
             assert unread.flush() == Result()
             assert not is_ready()
             (problem,) = status_of(unread).problems
-            assert (problem.kind, "Rows are counted for DEPLOY_SECONDS" in problem.text) == ("recovering", True)
+            assert (problem.kind, "Rows are counted for DEPLOY_SECONDS" in problem.text) == ("declared", True)
         assert [record.levelname for record in caplog.records if getattr(record, "event", "") == "replaced"] == [
             "ERROR"
         ]
@@ -102,7 +102,7 @@ def test_a_deployment(alice, bob, caplog):
     with sent() as commands:
         unread.count(alice)
     assert commands == ["MGET"]
-    with entries(DEPLOY_SECONDS=HOUR):  # a recovery of the same release does not wait
+    with entries(DEPLOY_SECONDS=HOUR):  # a generation of the same release does not wait
         unread.invalidate()
         unread.heal()
         assert is_ready()
@@ -115,7 +115,7 @@ def test_a_process_with_another_redis_tells_the_database(alice):
     databases.clear()
     with entries(KEY_PREFIX="another"):
         create(alice)
-    assert RecountRequest.objects.get().owner == str(alice.pk)
+    assert DoubtRequest.objects.get().owner == str(alice.pk)
 
 
 @pytest.mark.parametrize("debug", [True, False])

@@ -6,7 +6,7 @@ from django.db import transaction
 
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
-from notifications_counter.models import CounterState, RecountRequest
+from notifications_counter.models import CounterState, DoubtRequest
 from notifications_counter.writes.doubts import request_recounts
 from tests.support import (
     announce,
@@ -66,13 +66,13 @@ def test_requests(healed, alice, bob, make_user):
         notify(user)
         unheard(create, user)
     request_recounts("default", {unread: [str(user.pk) for user in users[:3]] * 2})
-    RecountRequest.objects.create(counter="another", owner=str(bob.pk))
+    DoubtRequest.objects.create(counter="another", owner=str(bob.pk))
     with redis_out_of_reach(), pytest.raises(BufferUnavailable):
         unread.heal()
-    assert RecountRequest.objects.count() == 7
+    assert DoubtRequest.objects.count() == 7
     unread.heal()
     assert sorted(doubted()) == sorted(str(user.pk) for user in users[:3])
-    assert [request.counter for request in RecountRequest.objects.all()] == ["another"]
+    assert [request.counter for request in DoubtRequest.objects.all()] == ["another"]
     unread.flush()
     assert [stored(user) for user in users] == [4, 4, 4, 3, 3, 3, 3]
     assert_heals(alice, bob)

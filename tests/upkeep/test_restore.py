@@ -4,12 +4,12 @@ import pytest
 from django.core.management import call_command
 
 from notifications_counter.counters import unread
-from notifications_counter.models import CounterState, Notification, RecountRequest, UserNotificationsCount
+from notifications_counter.models import CounterState, DoubtRequest, Notification, UserNotificationsCount
 from tests.support import assert_exact, assert_reads, notify, rows, stored, unheard
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-TABLES = [Notification, UserNotificationsCount, CounterState, RecountRequest]
+TABLES = [Notification, UserNotificationsCount, CounterState, DoubtRequest]
 
 
 def test_a_backup_that_is_restored(healed, alice, bob, make_user):

@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from notifications_counter.buffer import buffer
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
-from notifications_counter.models import CounterState, Notification, RecountRequest
+from notifications_counter.models import CounterState, DoubtRequest, Notification
 from notifications_counter.upkeep.findings import Result
 from tests.support import (
     assert_exact,
@@ -102,7 +102,7 @@ def test_while_another_process_writes(healed, alice, bob, caplog):
             create(alice)
             wait_for_writes()
             assert_reads(alice)
-            assert not RecountRequest.objects.exists()
+            assert not DoubtRequest.objects.exists()
             unread.heal()
             assert (unread.flush(), stored(alice), is_off()) == (Result(), 3, True)
             assert "unread: counting is on." in switch("on")

@@ -13,7 +13,7 @@ from django.db import connection
 
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
-from notifications_counter.models import CounterState, Notification, RecountRequest, UserNotificationsCount
+from notifications_counter.models import CounterState, DoubtRequest, Notification, UserNotificationsCount
 from notifications_counter.monitoring.status import read_counter
 from notifications_counter.upkeep import walk
 from notifications_counter.upkeep.findings import Difference, Result
@@ -211,9 +211,9 @@ def test_a_commit_that_is_on_its_way_is_not_reported(healed, alice, everyone):
     assert unread.recount(owners) == Result(1)
     unread.flush()
     create_unheard(alice)
-    RecountRequest.objects.create(counter="unread", owner=str(alice.pk))
+    DoubtRequest.objects.create(counter="unread", owner=str(alice.pk))
     assert unread.recount(owners) == Result(1)
-    RecountRequest.objects.all().delete()
+    DoubtRequest.objects.all().delete()
     unread.flush()
     assert_exact(alice)
 

@@ -15,7 +15,7 @@ from django.db.models.sql.constants import ROW_COUNT
 from django.utils import timezone
 
 from notifications_counter.counters import unread
-from notifications_counter.models import Notification, RecountRequest
+from notifications_counter.models import DoubtRequest, Notification
 from notifications_counter.writes import ledger
 from tests.support import (
     OtherConnection,
@@ -97,12 +97,12 @@ def test_savepoints_in_sql(alice, back):
 
 
 def test_a_savepoint_after_an_error(alice):
-    """PostgreSQL then takes only the ROLLBACK, and no RecountRequest before it."""
+    """PostgreSQL then takes only the ROLLBACK, and no DoubtRequest before it."""
     with redis_out_of_reach(), transaction.atomic():
         create(alice)
         with suppress(DatabaseError), transaction.atomic():
             execute("SELECT nonsense")
-    assert RecountRequest.objects.count() == 1
+    assert DoubtRequest.objects.count() == 1
     assert_heals(alice)
 
 
@@ -173,7 +173,7 @@ def by_hand(how: str, end: str) -> Iterator[None]:
     [*product(["autocommit off"], CHANGES), ("SQL", "create"), ("SQL", "save"), ("SQL", "update")],
 )
 def test_transaction_by_hand(alice, bob, how, change):
-    """Nothing tells when such a transaction commits: a RecountRequest in it does."""
+    """Nothing tells when such a transaction commits: a DoubtRequest in it does."""
     notify(alice)
     unread.counts([alice, bob])
     with OtherConnection() as other:
@@ -192,11 +192,11 @@ def test_transaction_by_hand(alice, bob, how, change):
     assert {user.pk: rows(user) for user in (alice, bob)} == right
     assert_reads(alice, bob)
     assert_heals(alice, bob)
-    assert not RecountRequest.objects.exists()
+    assert not DoubtRequest.objects.exists()
 
 
 def test_a_process_that_is_killed_after_a_commit_by_sql(alice, monkeypatch):
-    """Redis has not heard of the change, but its RecountRequest has been committed with it."""
+    """Redis has not heard of the change, but its DoubtRequest has been committed with it."""
     notify(alice)
     with monkeypatch.context() as patched:
         patched.setattr(ledger, "doubt", lambda owners: None)
@@ -241,7 +241,7 @@ def test_an_interrupt_in_a_transaction_that_sql_has_begun(alice):
     with connection.execute_wrapper(interrupt), pytest.raises(KeyboardInterrupt):
         create(alice)
     execute("COMMIT")
-    assert RecountRequest.objects.filter(counter="unread", everyone=True).exists()
+    assert DoubtRequest.objects.filter(counter="unread", everyone=True).exists()
     assert_reads(alice)
     assert_heals(alice)
 
@@ -268,7 +268,7 @@ def test_a_copy_that_writes_while_redis_is_down(alice):
     query.add_update_values({"read_at": timezone.now()})
     with closing(other), redis_out_of_reach():
         query.get_compiler(connection=other).execute_sql(ROW_COUNT)
-        assert RecountRequest.objects.count() == 1
+        assert DoubtRequest.objects.count() == 1
     assert_heals(alice)
 
 

@@ -5,8 +5,8 @@
 local trouble, now = KEYS[1], redis.call('TIME')[1]
 if ARGV[1] ~= '' then
   run_without_memory(trouble)
-  local at = redis.call('HGET', trouble, 'at') or 0
-  if now - at > tonumber(ARGV[2]) then redis.call('HSET', trouble, 'since', now) end
-  redis.call('HSET', trouble, 'at', now, 'reason', ARGV[1])
+  local last = redis.call('HGET', trouble, 'until') or 0
+  if now - last > tonumber(ARGV[2]) then redis.call('HSET', trouble, 'since', now) end
+  redis.call('HSET', trouble, 'until', now, 'reason', ARGV[1])
 end
-return {now, unpack(redis.call('HMGET', trouble, 'at', 'since', 'reason'))}
+return {now, unpack(redis.call('HMGET', trouble, 'until', 'since', 'reason'))}
