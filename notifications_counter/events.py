@@ -21,7 +21,7 @@ from asgiref.sync import sync_to_async
 
 from .buffer.calls import ARGUMENTS, Argument, Call
 from .buffer.client import Client, client_of
-from .buffer.types import decode, pairs
+from .buffer.types import as_pairs, as_text
 from .chunks import chunked, in_groups
 from .conf import check_name, is_integer, options
 from .databases.identity import current
@@ -125,7 +125,7 @@ class EventLog:
 
     def list_types(self) -> list[str]:
         """Return the types of the events in the log, sorted."""
-        return sorted(map(decode, self._client.call("SMEMBERS", self._key("types"))))
+        return sorted(map(as_text, self._client.call("SMEMBERS", self._key("types"))))
 
     def count_types(self, start: When = None, end: When = None) -> dict[str, int]:
         """Return ``{type: n}`` for the events from ``start`` to ``end``, without types that have none, in two round
@@ -227,7 +227,7 @@ def _encode(event: Mapping[str, Any]) -> list[Argument]:
 
 def _decode(event_id: int, flat: Sequence[Any]) -> Event | None:
     """Return an event; None if it is gone."""
-    return {"id": event_id, **{decode(name): json.loads(value) for name, value in pairs(flat)}} if flat else None
+    return {"id": event_id, **{as_text(name): json.loads(value) for name, value in as_pairs(flat)}} if flat else None
 
 
 _log = EventLog()

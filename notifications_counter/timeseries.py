@@ -21,7 +21,7 @@ from asgiref.sync import sync_to_async
 
 from .buffer.calls import ARGUMENTS, Call
 from .buffer.client import Client, client_of
-from .buffer.types import decode, encode, pairs
+from .buffer.types import as_bytes, as_pairs, as_text
 from .chunks import in_groups
 from .conf import check_name, is_integer, options
 from .databases.identity import current
@@ -143,7 +143,7 @@ class TimeSeries:
         end_ = LATEST if end is None else _seconds(end, math.ceil)
         key = f"{self.base}:{precision}:{name}"
         clock, flat = self._client.ask(Call.of("read_series", (key,)))
-        counts = {int(slice_): int(count) for slice_, count in pairs(flat)}
+        counts = {int(slice_): int(count) for slice_, count in as_pairs(flat)}
         now, window = int(clock), self.samples * precision
         if counts and not any(now - window < slice_ <= now for slice_ in counts):
             now = max(counts)
@@ -168,17 +168,17 @@ class TimeSeries:
         self._check_precision(precision)
         names: list[str] = []
         first, end = _range(precision)
-        low = encode(f"({precision}:{after}" if after else first)
+        low = as_bytes(f"({precision}:{after}" if after else first)
         while len(names) < limit:
             most = min(limit - len(names), 1000)
             members = self._client.call("ZRANGEBYLEX", f"{self.base}:known", low, end, "LIMIT", 0, most)
             if not members:
                 break
-            counters = [f"{self.base}:{decode(member)}" for member in members]
+            counters = [f"{self.base}:{as_text(member)}" for member in members]
             held = self._client.ask_all([Call("EXISTS", (key,)) for key in counters])  # the server expires some
-            found = [decode(member) for member, is_there in zip(members, held, strict=True) if is_there]
+            found = [as_text(member) for member, is_there in zip(members, held, strict=True) if is_there]
             names += [member.partition(":")[2] for member in found]
-            low = encode(f"({decode(members[-1])}")
+            low = as_bytes(f"({as_text(members[-1])}")
         return names
 
     # ----------------------------------------------------------------- clean
@@ -201,13 +201,13 @@ class TimeSeries:
         total = sum(self._client.call("ZLEXCOUNT", known, *_range(precision)) for precision in precisions)
         for precision in precisions:
             first, end = _range(precision)
-            low, window = encode(first), self.samples * precision
+            low, window = as_bytes(first), self.samples * precision
             while not stopped():
                 args = (low, end, window, time, PAGE, PAGE_WORK)
                 last, counters, slices, gone = self._client.ask(Call.of("clean_series", (known,), args))
                 if not last:
                     break
-                low = encode(f"({decode(last)}")
+                low = as_bytes(f"({as_text(last)}")
                 result.counters += counters
                 result.slices += slices
                 result.gone += gone
@@ -218,7 +218,7 @@ class TimeSeries:
         """Yield the precisions of known counters, some of which may be of an earlier release."""
         known, low = f"{self.base}:known", "-"
         while found := self._client.call("ZRANGEBYLEX", known, low, "+", "LIMIT", 0, 1):
-            precision = int(decode(found[0]).partition(":")[0])
+            precision = int(as_text(found[0]).partition(":")[0])
             yield precision
             low = f"[{precision};"
 

@@ -21,10 +21,10 @@ from .types import (
     Fetched,
     IntentAge,
     Peek,
+    as_integer,
     as_integers,
-    decode,
-    pairs,
-    parse_int,
+    as_pairs,
+    as_text,
 )
 
 LEASE = 10  # seconds; safety does not depend on it
@@ -108,7 +108,7 @@ class Buffer:
     def trust(self, ready: str | bytes | None) -> None:
         """Read totals under this value of ``ready`` from now on. BufferUnavailable if it is missing, or belongs to
         another declaration."""
-        generation, _, fingerprint = decode(ready or "").partition(":")
+        generation, _, fingerprint = as_text(ready or "").partition(":")
         if generation == OFF:
             self.fall_silent()
         if not generation or fingerprint != self.fingerprint:  # rule: declared_read
@@ -133,7 +133,7 @@ class Buffer:
         """Take leases on owners whose totals are not cached. Returns the generation, empty if nothing may be cached,
         and the owners with a lease."""
         generation, *indexes = self.run("lease", owners_as_json(owners), self.fingerprint, token, LEASE)
-        return decode(generation), [owners[index - 1] for index in indexes]
+        return as_text(generation), [owners[index - 1] for index in indexes]
 
     def keep(self, generation: str, token: str, counts: Mapping[str, int]) -> int:
         """Cache counts of rows for owners whose leases are still there. Returns how many were cached."""
@@ -181,14 +181,14 @@ class Buffer:
         """Turn what is pending into a batch with this id, or take the one that is under way. Returns its id and size;
         '' and 0 if nothing waits, or Redis and the database do not agree."""
         found, size = self.run("cut", mark, batch)
-        return decode(found), size
+        return as_text(found), size
 
     def fetch(self, first: int, last: int) -> list[Fetched]:
         """Return owners of the batch, from one rank to another."""
         found: list[Fetched] = []
         for rank in range(first, last + 1, OWNERS_PER_CALL):
             rows = self.run("fetch", rank, min(rank + OWNERS_PER_CALL - 1, last))
-            found += (Fetched(decode(owner), *map(parse_int, numbers)) for owner, *numbers in rows)
+            found += (Fetched(as_text(owner), *map(as_integer, numbers)) for owner, *numbers in rows)
         return found
 
     def drop(self, batch: str, mark: str) -> bool:
@@ -219,8 +219,8 @@ class Buffer:
         cursor = "0"
         while True:
             reply, page = self.client.call("HSCAN", self.keys.intents, cursor, "COUNT", 100)
-            yield from (IntentAge.of(decode(intent), entry) for intent, entry in pairs(page))
-            if (cursor := decode(reply)) == "0":
+            yield from (IntentAge.of(as_text(intent), entry) for intent, entry in as_pairs(page))
+            if (cursor := as_text(reply)) == "0":
                 return
 
     def ground(self, intent: str, drop: bool = False) -> None:
@@ -238,5 +238,5 @@ class Buffer:
         for some in chunked(owners, OWNERS_PER_CALL):
             rows = self.run("peek", owners_as_json(some))
             for owner, (total, pending, flushing, flies) in zip(some, rows, strict=True):
-                found[owner] = Peek(parse_int(total), decode(pending), decode(flushing), bool(flies))
+                found[owner] = Peek(as_integer(total), as_text(pending), as_text(flushing), bool(flies))
         return found

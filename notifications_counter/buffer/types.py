@@ -72,8 +72,8 @@ class BufferStatus:
     def of(cls, reply: Sequence[Sequence[Any]]) -> BufferStatus:
         """Return the status in the reply of ``status.lua``: texts and numbers."""
         texts, numbers = reply
-        values: list[Any] = [decode(text or "") for text in texts]
-        return cls(*values, *(parse_int(number or 0) or 0 for number in numbers))
+        values: list[Any] = [as_text(text or "") for text in texts]
+        return cls(*values, *(as_integer(number or 0) or 0 for number in numbers))
 
     @property
     def age(self) -> int:
@@ -104,20 +104,20 @@ def as_integers(totals: Sequence[Any]) -> list[int | None]:
     """Return totals as integers, with None for those that are missing, in flight, foreign or a lease."""
     with suppress(TypeError, ValueError):
         return list(map(int, totals))  # faster
-    return list(map(parse_int, totals))
+    return list(map(as_integer, totals))
 
 
-def decode(value: object) -> str:
+def as_text(value: object) -> str:
     """Return a reply as text. Bytes that are not UTF-8 become surrogates, which can be sent to Redis again."""
     return value.decode(errors="surrogateescape") if isinstance(value, bytes) else str(value)
 
 
-def encode(text: str) -> bytes:
-    """Return the bytes that ``decode`` turned into this text."""
+def as_bytes(text: str) -> bytes:
+    """Return the bytes that ``as_text`` turned into this text."""
     return text.encode(errors="surrogateescape")
 
 
-def parse_int(number: Any) -> int | None:
+def as_integer(number: Any) -> int | None:
     """Return a number in a reply; None if it is missing, or no integer of 64 bits, as the score of an unknown delta."""
     with suppress(TypeError, ValueError):
         found = int(number)
@@ -125,6 +125,6 @@ def parse_int(number: Any) -> int | None:
     return None
 
 
-def pairs(reply: Any) -> Iterable[tuple[Any, Any]]:
+def as_pairs(reply: Any) -> Iterable[tuple[Any, Any]]:
     """Return a reply of fields and values as pairs. Depending on the protocol, it is a flat list or a dict."""
     return reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)

@@ -25,7 +25,7 @@ from django.db import ProgrammingError, close_old_connections, connections
 from ..buffer import Buffer
 from ..buffer.client import client_of
 from ..buffer.connection import FAILURES
-from ..buffer.types import decode
+from ..buffer.types import as_text
 from ..caches import reason_of
 from ..conf import options
 from ..counters import Counter
@@ -182,7 +182,7 @@ class Feeds:
 
     def _woken_by(self, message: dict[str, Any], channels: dict[str, Channel]) -> set[LocalBadge]:
         """Return the badges to read because of a message."""
-        channel = channels.get(decode(message["channel"] or ""))
+        channel = channels.get(as_text(message["channel"] or ""))
         if channel and message["type"] == "subscribe":  # also after redis-py has reconnected by itself
             self._is_deaf = False
             with suppress(BufferUnavailable):

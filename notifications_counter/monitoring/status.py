@@ -17,7 +17,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from ..buffer.client import RECENT_SECONDS, client_of, trouble_call
-from ..buffer.types import decode
+from ..buffer.types import as_text
 from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError, explain
@@ -254,7 +254,7 @@ def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: f
 def read_trouble() -> Trouble | None:
     """Return the last trouble of all processes, if any. BufferUnavailable during an outage."""
     now, until, since, reason = client_of(options.CACHE_ALIAS).ask(trouble_call())
-    return Trouble(int(now) - int(until), int(until) - int(since), decode(reason)) if until else None
+    return Trouble(int(now) - int(until), int(until) - int(since), as_text(reason)) if until else None
 
 
 def read_counter(counter: Counter, name: str = "") -> CounterStatus:
