@@ -1,5 +1,5 @@
-"""A site with Celery, whose settings are those of docs/howto/in-production.md, but tasks run every second, and none
-expires, however busy the machine is."""
+"""A site with Celery, whose task and settings are those of docs/howto/in-production.md, but tasks run every second, and
+none expires, however busy the machine is."""
 
 import os
 
@@ -11,10 +11,10 @@ django.setup()  # for what we import from
 from tests.docs.test_docs import page, python_blocks, section  # noqa: E402
 
 settings: dict = {}
-exec(python_blocks(section(page("howto/in-production.md"), "Celery"))[0], settings)
+for block in python_blocks(section(page("howto/in-production.md"), "Celery")):
+    exec(block, settings)
 
 app = Celery("site", broker=os.environ["TEST_REDIS_URL"], set_as_current=True)
-app.conf.imports = settings["CELERY_IMPORTS"]
 schedule = settings["CELERY_BEAT_SCHEDULE"]
 app.conf.beat_schedule = {name: {**entry, "schedule": 1.0, "options": {}} for name, entry in schedule.items()}
 app.conf.broker_transport_options = {"global_keyprefix": os.environ["TEST_KEY_PREFIX"] + ":celery:"}
