@@ -7,7 +7,8 @@ writes, are for lists, rankings and the admin.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from operator import itemgetter
 from typing import Any
@@ -27,7 +28,7 @@ from .declaration.primary_keys import Key, many
 from .exceptions import BufferUnavailable, ConfigurationError
 from .internals import BaseDatabaseWrapper
 from .sql.counts import break_down, count_rows
-from .upkeep.findings import Result
+from .upkeep.findings import Progress, Result, no_progress
 from .upkeep.flush import Flusher
 from .upkeep.generations import state_row
 from .upkeep.heal import SECONDS, heal, invalidate
@@ -144,53 +145,42 @@ class Counter(Declaration):
     atop = sync_to_async(top)
 
     # ------------------------------------------------------------ maintenance
-    def flush(
-        self,
-        progress: Callable[[int, int], None] = lambda done, total: None,
-        stopped: Callable[[], bool] = lambda: False,
-    ) -> Result:
-        """Store the counts of all owners that have changed since the last flush, in chunks of up to 20,000 owners.
+    def flush(self, seconds: float = math.inf, progress: Progress = no_progress) -> Result:
+        """Store the counts of all owners that have changed since the last flush, in chunks of up to 20,000 owners, for
+        about ``seconds``. A new counter is healed first.
 
-        A new counter is healed first. After each chunk, ``progress`` is called with the number of owners done, and of
-        those in the batch; the flush ends there if ``stopped`` returns True. Raises NotInTransaction inside a
-        transaction.
+        After each chunk, ``progress`` is called with the word "flushed", the number of owners done, and of those in the
+        batch. Raises NotInTransaction inside a transaction.
         """
         forbid_transaction(self.db)
         if not state_row(self).exists():  # as in each test whose database starts empty
-            self.heal(stopped=stopped)
-        return Flusher(self, progress, stopped).flush()
+            self.heal()
+        return Flusher(self, seconds, progress).flush()
 
-    def heal(
-        self,
-        seconds: float = SECONDS,
-        progress: Callable[[int], None] = lambda compared: None,
-        stopped: Callable[[], bool] = lambda: False,
-    ) -> Result:
+    def heal(self, seconds: float = SECONDS, progress: Progress = no_progress) -> Result:
         """Do what the flusher does before each flush: put in doubt owners whose change Redis has missed; begin with an
         empty cache if Redis is new or has lost data, or if everyone is in doubt, and then compare everyone with the
         rows for about ``seconds``; otherwise compare a page of owners if that is due. If more is to do, the result is
         ``unfinished``.
 
-        ``progress`` is called with the number of owners that this call has compared so far. The call ends after a page
-        if ``stopped`` returns True. Raises NotInTransaction inside a transaction.
+        After each page, ``progress`` is called with the word "compared", the number of owners that this call has
+        compared so far, and None. Raises NotInTransaction inside a transaction.
         """
-        return heal(self, seconds, progress, stopped)
+        return heal(self, seconds, progress)
 
     def recount(
         self,
         owners: Iterable[object] | None = None,
         dry_run: bool = False,
-        progress: Callable[[int], None] = lambda compared: None,
-        stopped: Callable[[], bool] = lambda: False,
+        seconds: float = math.inf,
+        progress: Progress = no_progress,
     ) -> Result:
-        """Compare the counts of these owners, by default of everyone, with the rows. Owners whose count is wrong are in
-        doubt from then on: reads count their rows, and the next flush stores their counts. A ``dry_run`` only reports.
-
-        ``progress`` is called with the number of owners compared so far. A recount of everyone ends after a page if
-        ``stopped`` returns True. Raises NotInTransaction inside a transaction.
+        """Compare the counts of these owners, by default of everyone for about ``seconds``, with the rows. Owners whose
+        count is wrong are in doubt from then on: reads count their rows, and the next flush stores their counts. A
+        ``dry_run`` only reports. ``progress`` is called as by ``heal``. Raises NotInTransaction inside a transaction.
         """
         owner_keys = None if owners is None else [str(self.key(owner)) for owner in many(owners)]
-        return recount(self, owner_keys, dry_run, progress, stopped)
+        return recount(self, owner_keys, dry_run, seconds, progress)
 
     def invalidate(self) -> None:
         """Discard what Redis holds. Call this after you have restored the database from a backup.

@@ -187,12 +187,11 @@ class TimeSeries:
         due: Callable[[int], bool] = lambda precision: True,
         now: When = None,
         progress: Callable[[int, int], None] = lambda done, total: None,
-        stopped: Callable[[], bool] = lambda: False,
     ) -> CleanResult:
         """Remove the slices that are too old at ``now`` for a read to return them, and counters without any slices.
 
         ``due`` returns whether to clean a precision. ``progress`` is called with the number of counters looked at and
-        of all counters at the start, and ``stopped`` between two script calls. Several processes may clean at once.
+        of all counters at the start. Several processes may clean at once.
         """
         result = CleanResult()
         time = "" if now is None else _seconds(now)
@@ -202,7 +201,7 @@ class TimeSeries:
         for precision in precisions:
             first, end = _range(precision)
             low, window = as_bytes(first), self.samples * precision
-            while not stopped():
+            while True:
                 args = (low, end, window, time, PAGE, PAGE_WORK)
                 last, counters, slices, gone = self._client.ask(Call.of("clean_series", (known,), args))
                 if not last:

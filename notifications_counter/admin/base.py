@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import cached_property
@@ -71,13 +70,13 @@ class MaintenanceAdmin(ListAdmin):
 
 
 def flush(counter: Counter) -> str:
-    owners = counter.flush(stopped=time_limit()).owners
+    owners = counter.flush(TIME_LIMIT).owners
     text = ngettext("%(owners)s owner was flushed.", "%(owners)s owners were flushed.", owners)
     return text % {"owners": grouped(owners)}
 
 
 def recount(counter: Counter, owners: Iterable[object] | None = None) -> str:
-    result = counter.recount(owners, stopped=time_limit())
+    result = counter.recount(owners, seconds=TIME_LIMIT)
     text = ngettext(
         "%(owners)s owner was compared with the rows, %(wrong)s wrong.",
         "%(owners)s owners were compared with the rows, %(wrong)s wrong.",
@@ -86,12 +85,6 @@ def recount(counter: Counter, owners: Iterable[object] | None = None) -> str:
     text %= {"owners": grouped(result.owners), "wrong": grouped(result.wrong)}
     more = _("It ran out of time. `manage.py recount_counters` compares everyone.")
     return f"{text} {more}" if result.unfinished else text
-
-
-def time_limit() -> Callable[[], bool]:
-    """Return a function that says whether the time of an action is up."""
-    until = time.monotonic() + TIME_LIMIT
-    return lambda: time.monotonic() > until
 
 
 def short(at: datetime) -> str:

@@ -38,15 +38,13 @@ def prune(
     dry_run: bool = False,
     using: str | None = None,
     progress: Callable[[int], None] = lambda deleted: None,
-    stopped: Callable[[], bool] = lambda: False,
-    wait: Callable[[float], object] = time.sleep,
 ) -> PruneResult:
     """Delete the notifications that were created longer ago than ``older_than``, oldest first.
 
     ``read_only`` leaves unread ones. ``keep_newest`` leaves each user this many, however old they are. ``dry_run`` only
-    counts. After each batch, ``progress`` is called with the number deleted so far, ``wait`` with as many seconds as
-    the batch took, so that others get half of the time, and then ``stopped``. ValueError if ``older_than`` is
-    negative, which would delete everything. NotInTransaction if autocommit is off, because nothing would be committed.
+    counts. After each batch, ``progress`` is called with the number deleted so far, and nothing happens for as long as
+    the batch took, so that others get half of the time. ValueError if ``older_than`` is negative, which would delete
+    everything. NotInTransaction if autocommit is off, because nothing would be committed.
     """
     if older_than < timedelta(0):
         raise ValueError(f"older_than cannot be negative, as {older_than} is. Nothing was deleted.")
@@ -62,9 +60,7 @@ def prune(
         result.in_use += len(keys) - deleted
         progress(result.deleted)
         if len(keys) == BATCH and not dry_run:
-            wait(time.monotonic() - batch_started)
-        if stopped():
-            break
+            time.sleep(time.monotonic() - batch_started)
         batch_started = time.monotonic()
     result.seconds = time.monotonic() - started
     return result

@@ -1,4 +1,4 @@
-"""What the commands share: output, progress, errors in one line, clean stops."""
+"""What the commands share: output, progress, interrupts, errors in one line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..counters import Counter
 from ..exceptions import EXPECTED, explain
 from ..monitoring.status import read_counter
 from ..places import LocalCounter, local_counters
-from ..upkeep.findings import Result
+from ..upkeep.findings import Progress, Result
 
 SIGN_OF_LIFE = 5.0
 """Seconds between two lines of progress in a long step."""
@@ -33,10 +33,13 @@ class CounterCommand(BaseCommand):
         self.verbosity = options["verbosity"]
         self.begin()
         try:
-            return super().execute(*args, **options)
+            with _interrupted_by_signals():
+                return super().execute(*args, **options)
         except (*EXPECTED, ProgrammingError) as error:
             raise CommandError(explain(error, " ".join(getattr(error, "__notes__", ())))) from error
         except KeyboardInterrupt:
+            if options.get("loop"):  # that is how it ends
+                return None
             raise CommandError(
                 "Interrupted. Nothing is lost; run the command again to continue.", returncode=130
             ) from None
@@ -62,6 +65,10 @@ class CounterCommand(BaseCommand):
         if is_due or self.verbosity > 1:
             self._shown_at = time.monotonic()
             self.say(f"{step}: {done:,} of {total:,}" if total else f"{step}: {done:,}")
+
+    def progress_of(self, name: str) -> Progress:
+        """Return what shows the progress of a counter's flush, heal or recount."""
+        return lambda step, done, total: self.show(f"{name}: owners {step}", done, total)
 
     def say_wrong(self, name: str, result: Result) -> None:
         """Say which counts of a counter were wrong."""
@@ -112,34 +119,15 @@ def number(count: int, noun: str) -> str:
     return f"{count:,} {noun}{pluralize(count)}"
 
 
-# ----------------------------------------------------------------------- loops
-class Stop:
-    """A request to stop, by SIGTERM or Ctrl-C."""
-
-    def __init__(self) -> None:
-        self._asked = False
-
-    def ask(self, *_: object) -> None:
-        self._asked = True
-
-    def asked(self) -> bool:
-        return self._asked
-
-    def wait(self, seconds: float) -> None:
-        """Sleep until it is time, or somebody asks to stop. A signal does not end a sleep, so each is short."""
-        end = time.monotonic() + seconds
-        while not self._asked and (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, 0.2))
-
-
+# --------------------------------------------------------------------- signals
 @contextmanager
-def stop_on_signals() -> Iterator[Stop]:
-    """Let SIGTERM and Ctrl-C ask the command to stop. Only the main thread can handle signals."""
-    stop = Stop()
+def _interrupted_by_signals() -> Iterator[None]:
+    """Let SIGTERM interrupt the command, as Ctrl-C does. Only the main thread can handle signals."""
     is_main = threading.current_thread() is threading.main_thread()
-    before = {signum: signal.signal(signum, stop.ask) for signum in (signal.SIGTERM, signal.SIGINT) if is_main}
+    signums = (signal.SIGTERM, signal.SIGINT) if is_main else ()  # the latter is ignored in the background of a script
+    before = {signum: signal.signal(signum, signal.default_int_handler) for signum in signums}
     try:
-        yield stop
+        yield
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)

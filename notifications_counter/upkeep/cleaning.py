@@ -13,12 +13,11 @@ from ..timeseries import CleanResult, clean_counters
 def clean_everywhere(
     due: Callable[[int], bool] = lambda precision: True,
     progress: Callable[[int, int], None] = lambda done, total: None,
-    stopped: Callable[[], bool] = lambda: False,
 ) -> CleanResult:
     """Call ``clean_counters()`` at each place, and return the sum of the results."""
     done = CleanResult()
     for place in places([DatabaseId])[DatabaseId]:
         with at(place):
-            here = clean_counters(due, progress=progress, stopped=stopped)
+            here = clean_counters(due, progress=progress)
         done = CleanResult(*map(sum, zip(astuple(done), astuple(here), strict=True)))
     return done

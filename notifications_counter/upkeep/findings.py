@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from django.db.models import F
@@ -22,6 +22,14 @@ DIFFERENCES = 1000
 """How many wrong counts a result describes."""
 
 
+Progress = Callable[[str, int, int | None], object]
+"""Is told, after each page or chunk, what was done to owners, to how many, and of how many, None if that is unknown."""
+
+
+def no_progress(step: str, done: int, total: int | None) -> None:
+    """Tell nobody."""
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """A wrong count: the primary key of the ``owner``, what the cached or stored count ``was``, and the number of
@@ -36,8 +44,8 @@ class Difference:
 class Result:
     """What a flush, a heal or a recount did: how many ``owners`` it wrote or compared; how many counts were ``wrong``,
     because something wrote behind the ORM's back; how many owners were ``skipped``, because they cannot be stored; and
-    whether it is ``unfinished``, because its time ran out, or it was stopped: call it again. ``differences``
-    describes the first thousand wrong counts."""
+    whether it is ``unfinished``, because its time ran out: call it again. ``differences`` describes the first
+    thousand wrong counts."""
 
     owners: int = 0
     wrong: int = 0

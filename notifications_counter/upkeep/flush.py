@@ -8,7 +8,7 @@ and only from what the flusher has seen: so a flusher that was stalled writes no
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from uuid import uuid4
 
@@ -34,7 +34,7 @@ from ..sql.counts import count_rows
 from ..sql.everyone import PAGE
 from ..sql.target import Target
 from ..timeseries import LARGEST, TimeSeries
-from .findings import Result, record_skipped
+from .findings import Progress, Result, record_skipped
 from .generations import state_row
 from .history import log_event
 
@@ -46,17 +46,12 @@ RAISED = {"P0001", 1644}
 
 
 class Flusher:
-    """Flushes one counter."""
+    """Flushes one counter, for about so many seconds."""
 
-    def __init__(
-        self,
-        counter: Declaration,
-        progress: Callable[[int, int], None],
-        stopped: Callable[[], bool],
-    ):
+    def __init__(self, counter: Declaration, seconds: float, progress: Progress):
         self.counter = counter
+        self.until = time.monotonic() + seconds
         self.progress = progress
-        self.stopped = stopped
         self.result = Result()
         self.target = Target(counter, connections[counter.db])
         self.skipped: dict[str, str] = {}  # owner keys of the chunk that cannot be stored, and why
@@ -67,7 +62,7 @@ class Flusher:
         row = state_row(self.counter).first()
         # rule: declared_flush
         if row is not None and row.mark and row.fingerprint == self.counter.fingerprint:
-            while not self.stopped() and self._flush_batch(row):  # first, one that another flusher has left
+            while self._flush_batch(row):  # first, one that another flusher has left
                 pass
         done = self.result
         if done.owners or done.skipped:
@@ -92,8 +87,8 @@ class Flusher:
             self._record_skipped()
             self._record_activity(fetched)
             done = end
-            self.progress(done, size)
-            if done < size and self.stopped():
+            self.progress("flushed", done, size)
+            if time.monotonic() > self.until:
                 return False
         return buffer.drop(batch, row.mark) and batch != own
 
@@ -121,7 +116,7 @@ class Flusher:
         try:
             return count_rows(self.counter, keys)
         except OperationalError as error:
-            if self.stopped() or not self.target.connection.is_usable():
+            if time.monotonic() > self.until or not self.target.connection.is_usable():
                 raise
             if len(keys) == 1:
                 self.skipped[str(keys[0])] = f"its rows cannot be counted: {error}"
@@ -170,11 +165,11 @@ class Flusher:
     def _record_activity(self, fetched: Sequence[Fetched]) -> None:
         """Add the rises and falls of the counts to the time-sliced counters, for the charts of the dashboard."""
         deltas = [each.delta or 0 for each in fetched]
-        added = sum(delta for delta in deltas if delta > 0)
-        changes = {"added": min(added, LARGEST), "removed": min(added - sum(deltas), LARGEST)}
-        if any(changes.values()):
+        changes = {"added": sum(d for d in deltas if d > 0), "removed": -sum(d for d in deltas if d < 0)}
+        counts = {f"{self.counter.name}:{what}": min(number, LARGEST) for what, number in changes.items() if number}
+        if counts:
             with suppress(BufferUnavailable), working_on(self.counter.db):
-                TimeSeries().update_counters({f"{self.counter.name}:{what}": n for what, n in changes.items() if n})
+                TimeSeries().update_counters(counts)
 
 
 def _refuses_a_count(error: DatabaseError, is_alone: bool) -> bool:

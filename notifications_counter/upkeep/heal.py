@@ -3,9 +3,6 @@ generation if Redis or the database has lost something, and walks over everyone 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 from ..buffer import Buffer
 from ..buffer.types import OFF
 from ..conf import options
@@ -13,7 +10,7 @@ from ..databases.transactions import forbid_transaction
 from ..declaration import Declaration
 from ..models import DoubtRequest
 from ..sql.everyone import PAGE
-from .findings import Result
+from .findings import Progress, Result
 from .generations import begin_generation, forbid_replaced, lost, seconds_to_wait, state_row
 from .switch import put_in_force, switch_on, tell_redis
 from .walk import Walker
@@ -22,12 +19,11 @@ SECONDS = 5.0
 """For how long one heal walks."""
 
 
-def heal(counter: Declaration, seconds: float, progress: Callable[[int], None], stopped: Callable[[], bool]) -> Result:
+def heal(counter: Declaration, seconds: float, progress: Progress) -> Result:
     """Heal a counter, and walk: at full speed for about ``seconds``, or a page of a gentle walk if it is due. See
     ``Counter.heal``."""
     forbid_transaction(counter.db)
-    until, buffer = time.monotonic() + seconds, counter.buffer
-    row = put_in_force(counter)
+    row, buffer = put_in_force(counter), counter.buffer
     if row is not None and row.off_since:
         tell_redis(counter)
     if row is None or row.off_since or seconds_to_wait(row) > 0:
@@ -40,9 +36,7 @@ def heal(counter: Declaration, seconds: float, progress: Callable[[int], None], 
         return Result()
     if row is not None and lost(status, row, buffer.server()):
         begin_generation(counter)
-    walker = Walker(counter)
-    walker.result.unfinished = walker.walk_together(progress, lambda: stopped() or time.monotonic() > until)
-    return walker.result
+    return Walker(counter, seconds, progress).walk_together()
 
 
 def _doubt_requested(counter: Declaration) -> None:

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Iterator
 from contextlib import suppress
 
 from ..declaration import Declaration
 from ..exceptions import EXPECTED
-from .findings import Result
+from .findings import Progress, Result, no_progress
 from .flush import Flusher
 from .heal import SECONDS, heal
 
 
-def heal_and_flush(
-    counter: Declaration,
-    progress: Callable[..., None] = lambda step, done, total=None: None,
-    stopped: Callable[[], bool] = lambda: False,
-) -> Iterator[tuple[Result, Result]]:
+def heal_and_flush(counter: Declaration, progress: Progress = no_progress) -> Iterator[tuple[Result, Result]]:
     """Heal and flush a counter in turns, until nothing is left to heal. Yield what each turn did, and note in Redis
-    whether it failed.
-
-    ``progress`` is called with the step, and the numbers of owners done and, if it is known, of all.
-    """
-
+    whether it failed."""
     is_unfinished = True
-    while is_unfinished and not stopped():
+    while is_unfinished:
         try:
-            healed = heal(counter, SECONDS, lambda done: progress("compared", done), stopped)
-            flushed = Flusher(counter, lambda done, total: progress("flushed", done, total), stopped).flush()
+            healed = heal(counter, SECONDS, progress)
+            flushed = Flusher(counter, math.inf, progress).flush()
         except Exception as error:
             _note_run(counter, f"{type(error).__name__}: {' '.join(str(error).split())}")
             raise

@@ -27,10 +27,10 @@ def put_in_force(counter: Declaration) -> CounterState | None:
     me = counter.buffer.keys.base, counter.fingerprint
     row = state_row(counter).first()
     if row is None or (row.fingerprint != counter.fingerprint and not row.off_since):
-        if _in_force.get(me):
-            record("replaced", counter, level=logging.ERROR)
-            _in_force[me] = False
         if me in _in_force:
+            if _in_force[me]:
+                record("replaced", counter, level=logging.ERROR)
+            _in_force[me] = False
             return None
         row = declare(counter)
     if not row.off_since:

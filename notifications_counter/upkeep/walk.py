@@ -9,7 +9,7 @@ read. So if a flusher is killed, another one compares its page; if it was only s
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -26,7 +26,7 @@ from ..declaration import Declaration
 from ..declaration.primary_keys import Key
 from ..models import CounterState
 from ..sql.everyone import PAGE, Counted, Pages
-from .findings import Difference, Result, record_skipped, record_wrong, unexplained
+from .findings import Difference, Progress, Result, record_skipped, record_wrong, unexplained
 from .generations import forbid_replaced, state_row, walk_from_the_start
 from .history import record
 
@@ -35,10 +35,12 @@ SHARE = 0.05
 
 
 class Walker:
-    """Compares owners of a counter with the rows. ``dry_run``: change nothing."""
+    """Compares owners of a counter with the rows, for about so many seconds. ``dry_run``: change nothing."""
 
-    def __init__(self, counter: Declaration, dry_run: bool = False):
+    def __init__(self, counter: Declaration, seconds: float, progress: Progress, dry_run: bool = False):
         self.counter = counter
+        self.until = time.monotonic() + seconds
+        self.progress = progress
         self.dry_run = dry_run
         self.result = Result()
         self.pages = Pages(counter)
@@ -84,17 +86,14 @@ class Walker:
         for some in chunked(list(dict.fromkeys(owner_keys)), PAGE):
             self.compare(self.pages.these([self.counter.valid_key(owner_key) for owner_key in some]))
 
-    def compare_everyone(self, progress: Callable[[int], None], stopped: Callable[[], bool]) -> None:
-        """Compare everyone. After each page, call ``progress`` with the number of owners compared."""
+    def compare_everyone(self) -> None:
+        """Compare everyone."""
         position = None
-        while found := self._page(position):
+        while not self.result.unfinished and (found := self._page(position)):
             self.compare(found)
             position = str(found[-1].key)
-            progress(self.result.owners)
-            if stopped():
-                self.result.unfinished = True
-                return
-        progress(self.result.owners)
+            self.progress("compared", self.result.owners, None)
+            self.result.unfinished = time.monotonic() > self.until
 
     def _page(self, after: str | None) -> list[Counted]:
         """Return the next owners after an owner key, None for the first. Pages get smaller while the database fails to
@@ -115,35 +114,33 @@ class Walker:
                 record_skipped(self.counter, {after: reason})
 
     # ---------------------------------------------------------------- together
-    def walk_together(self, progress: Callable[[int], None], is_over: Callable[[], bool]) -> bool:
-        """Go on with the walk that is under way, or begin one if it is time: page after page until ``is_over`` at full
-        speed, a single page of a gentle walk. Returns whether there is more to do at full speed. If another flusher is
-        faster, it goes on alone."""
-        while (row := self._position()) is not None:
+    def walk_together(self) -> Result:
+        """Go on with the walk that is under way, or begin one if it is time: page after page at full speed, a single
+        page of a gentle walk. If another flusher is faster, it goes on alone."""
+        while not self.result.unfinished and (row := self._position()) is not None:
             now, started = timezone.now(), time.monotonic()
             if not row.walk_speed:
                 if not options.WALK_SECONDS or _is_within(row.walk_began_at, now):
-                    return False
+                    break
                 self._move(row, **walk_from_the_start(row.GENTLE))
                 continue
             if _is_within(now, row.walk_resumes_at):
-                return False
+                break
             is_gentle = row.walk_speed == row.GENTLE
             found = self._page(row.walked_to)
             if not found:
                 if self._move(row, walk_speed="") and not is_gentle:
                     record("walked", self.counter)
-                return False
+                break
             (self.compare if is_gentle else self.compare_stored)(found)
             rest = (time.monotonic() - started) * (1 / SHARE - 1) if is_gentle else 0
             resumes_at = timezone.now() + timedelta(seconds=rest)
             is_ours = self._move(row, walked_to=str(found[-1].key), walk_resumes_at=resumes_at)
-            progress(self.result.owners)
+            self.progress("compared", self.result.owners, None)
             if is_gentle or not is_ours:
-                return False
-            if is_over():
-                return True
-        return False
+                break
+            self.result.unfinished = time.monotonic() > self.until
+        return self.result
 
     @property
     def _row(self) -> QuerySet[CounterState]:
@@ -171,15 +168,15 @@ def recount(
     counter: Declaration,
     owner_keys: Iterable[str] | None,
     dry_run: bool,
-    progress: Callable[[int], None],
-    stopped: Callable[[], bool],
+    seconds: float,
+    progress: Progress,
 ) -> Result:
     """Compare these owners, or everyone, as ``Counter.recount`` says."""
     forbid_transaction(counter.db)
     forbid_replaced(counter)
-    walker = Walker(counter, dry_run)
+    walker = Walker(counter, seconds, progress, dry_run)
     if owner_keys is None:
-        walker.compare_everyone(progress, stopped)
+        walker.compare_everyone()
     else:
         walker.compare_these(owner_keys)
     if walker.result.owners and not dry_run:

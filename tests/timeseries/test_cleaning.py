@@ -1,12 +1,12 @@
 import io
 import itertools
+from unittest import mock
 
 import pytest
 from django.core.management import call_command
 
 from notifications_counter.buffer.client import client_of
 from notifications_counter.management.commands import clean_counters as clean_counters_command
-from notifications_counter.management.console import Stop
 from notifications_counter.timeseries import TimeSeries, clean_counters, get_counter, list_counters, update_counter
 
 from .support import LONG_AGO, MONTH, known, redis_clock, slices
@@ -41,12 +41,10 @@ def test_the_command_says_what_it_did():
 
 def test_the_command_rests_after_a_pass_that_took_longer_than_a_minute(monkeypatch):
     monkeypatch.setattr(clean_counters_command, "monotonic", itertools.count(0, 70).__next__)
-    waited: list[float] = []
-    monkeypatch.setattr(Stop, "wait", lambda stop, seconds: waited.append(seconds) or stop.ask())
-    command = clean_counters_command.Command(stdout=io.StringIO())
-    command.verbosity = 1
-    command.loop(Stop())
-    assert waited == [1]
+    sleep = mock.Mock(side_effect=KeyboardInterrupt)
+    monkeypatch.setattr(clean_counters_command, "sleep", sleep)
+    call_command("clean_counters", "--loop", stdout=io.StringIO())
+    assert sleep.call_args.args == (1,)
 
 
 # ------------------------------------------------------------------------------------------------- without a cleaner

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, sleep
 
 from django.core.management.base import CommandParser
 from django.db import close_old_connections
 
 from ...places import Failures
 from ...upkeep.cleaning import clean_everywhere
-from ..console import CounterCommand, Stop, number, stop_on_signals
+from ..console import CounterCommand, number
 
 MINUTE = 60
 
@@ -24,32 +24,29 @@ class Command(CounterCommand):
         )
 
     def handle(self, *, loop: bool, **options: object) -> None:
-        with stop_on_signals() as stop:
-            if loop:
-                self.loop(stop)
-            else:
-                self.run(stop, lambda precision: True)
+        if loop:
+            self.loop()
+        else:
+            self.run(lambda precision: True)
 
-    def loop(self, stop: Stop) -> None:
-        """Run until asked to stop."""
+    def loop(self) -> None:
+        """Run until interrupted."""
         passes, failures = 0, Failures("clean_counters")
-        while not stop.asked():
+        while True:
             started = monotonic()
             close_old_connections()
             with failures.caught():
                 # As in the book: a counter with slices of an hour is cleaned once an hour.
-                self.run(stop, lambda precision: passes % max(1, precision // MINUTE) == 0, quiet=True)  # noqa: B023
+                self.run(lambda precision: passes % max(1, precision // MINUTE) == 0, quiet=True)  # noqa: B023
             failures.end_run()
             passes += 1
-            stop.wait(max(1, started + MINUTE - monotonic()))  # at least a second, as in the book
+            sleep(max(1, started + MINUTE - monotonic()))  # at least a second, as in the book
 
-    def run(self, stop: Stop, due: Callable[[int], bool], quiet: bool = False) -> None:
+    def run(self, due: Callable[[int], bool], quiet: bool = False) -> None:
         """Do one pass. ``quiet``: print nothing if there was nothing to do."""
         self.begin()
         started = monotonic()
-        cleaned = clean_everywhere(
-            due, lambda done, total: self.show("time-sliced counters cleaned", done, total), stop.asked
-        )
+        cleaned = clean_everywhere(due, lambda done, total: self.show("time-sliced counters cleaned", done, total))
         if cleaned.slices or cleaned.gone:
             self.say(
                 f"Looked at {number(cleaned.counters, 'counter')}, removed {number(cleaned.slices, 'slice')} and "

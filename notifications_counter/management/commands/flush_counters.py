@@ -12,15 +12,7 @@ from ...monitoring.status import MAX_AGE, read_status, sentences
 from ...places import Failures, LocalCounter, at_each
 from ...upkeep.findings import Result
 from ...upkeep.run import heal_and_flush
-from ..console import (
-    CounterCommand,
-    Stop,
-    add_places,
-    at_least,
-    find_counters,
-    number,
-    stop_on_signals,
-)
+from ..console import CounterCommand, add_places, at_least, find_counters, number
 
 
 class Command(CounterCommand):
@@ -68,49 +60,43 @@ class Command(CounterCommand):
         self.database, self.schema, self.seen = database, schema, set[str]()
         if (as_json or max_age is not None) and not check:
             raise CommandError(f"{'--json' if as_json else '--max-age'} can be used only with --check.")
-        if check:  # it writes nothing, so a signal may end it at once
+        if check:
             self.check_state(MAX_AGE if max_age is None else max_age, as_json)
-            return
-        with stop_on_signals() as stop:
-            if loop:
-                self.loop(stop, interval)
-            else:
-                at_each(self.find_counters(), lambda local: self.run(local, stop))
+        elif loop:
+            self.loop(interval)
+        else:
+            at_each(self.find_counters(), self.run)
 
     def find_counters(self) -> list[LocalCounter[Counter]]:
         return find_counters(all_counters(), self.database, self.schema)
 
     # ------------------------------------------------------------------ flush
-    def loop(self, stop: Stop, interval: float) -> None:
-        """Run until asked to stop. After the first run, say what is wrong."""
+    def loop(self, interval: float) -> None:
+        """Run until interrupted. After the first run, say what is wrong."""
         failures = Failures("flush_counters")
-        while not stop.asked():
+        while True:
             close_old_connections()
             unfinished = False
             with failures.caught():
                 for local in self.find_counters():
                     with failures.caught(local):
-                        unfinished |= self.run(local, stop, in_loop=True)
-                    if stop.asked():
-                        break
+                        unfinished |= self.run(local, in_loop=True)
             if failures.end_run() or not unfinished:
-                stop.wait(interval)
+                time.sleep(interval)
 
-    def run(self, local: LocalCounter[Counter], stop: Stop, in_loop: bool = False) -> bool:
+    def run(self, local: LocalCounter[Counter], in_loop: bool = False) -> bool:
         """Heal and flush one counter at this place until nothing is left to heal, and the first time say what is wrong.
         ``in_loop``: only one turn; say nothing if there was nothing to do. Returns whether healing has more to do."""
         name, counter, _ = local
         self.begin()
         started, healed = time.monotonic(), Result()
-        for healed, flushed in heal_and_flush(
-            counter, lambda step, *numbers: self.show(f"{name}: owners {step}", *numbers), stop.asked
-        ):
+        for healed, flushed in heal_and_flush(counter, self.progress_of(name)):
             self.say_wrong(name, healed)
             if flushed.owners or flushed.skipped:
                 skipped = f", skipped {flushed.skipped:,}" if flushed.skipped else ""
                 owners, seconds = number(flushed.owners, "owner"), time.monotonic() - started
                 self.say(f"{name}: flushed {owners}{skipped}, {seconds:.2f} s.")
-            elif not in_loop and not stop.asked():
+            elif not in_loop:
                 self.say(f"{name}: nothing to flush.")
             if in_loop:
                 break

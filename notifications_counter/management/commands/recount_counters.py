@@ -8,7 +8,7 @@ from django.core.management.base import CommandError, CommandParser
 from ...counters import Counter, all_counters, counter_named
 from ...declaration.primary_keys import Key
 from ...places import LocalCounter, at, at_each
-from ..console import CounterCommand, add_places, find_counters, number, stop_on_signals
+from ..console import CounterCommand, add_places, find_counters, number
 
 
 class Command(CounterCommand):
@@ -59,22 +59,16 @@ class Command(CounterCommand):
 
     def recount(self, local: LocalCounter[Counter], keys: list[Key] | None) -> None:
         name, counter, _ = local
+        progress = self.progress_of(name)
         self.begin()
-
-        def progress(compared: int) -> None:
-            self.show(f"{name}: owners compared", compared)
-
         if not self.dry_run:
             self.say_wrong(name, counter.heal(math.inf, progress))
-        with stop_on_signals() as stop:
-            result = counter.recount(keys, self.dry_run, progress, stop.asked)
+        result = counter.recount(keys, self.dry_run, progress=progress)
         self.say_wrong(name, result)
-        if not self.dry_run and not result.unfinished:
+        if not self.dry_run:
             counter.flush()
-        now = "" if self.dry_run or result.unfinished or not result.wrong else " Their rows were counted."
+        now = "" if self.dry_run or not result.wrong else " Their rows were counted."
         self.say(f"{name}: compared {number(result.owners, 'owner')}, {result.wrong:,} wrong.{now}")
-        if result.unfinished:
-            self.say(f"{name}: stopped before everyone was compared.")
         self.say_problems(local)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import connections
 
-from ....management.console import CounterCommand, at_least, number, stop_on_signals
+from ....management.console import CounterCommand, at_least, number
 from ...retention import prune
 
 UNITS = {"h": "hours", "d": "days", "w": "weeks"}
@@ -60,18 +60,13 @@ class Command(CounterCommand):
         if older_than is None and not keep_newest:
             raise CommandError("Say what to delete: pass --older-than, --keep-newest, or both.")
         done = "would be deleted" if dry_run else "deleted"
-        with stop_on_signals() as stop:
-            pruned = prune(
-                older_than or timedelta(0),
-                read_only,
-                keep_newest,
-                dry_run,
-                database,
-                progress=lambda deleted: self.show(f"notifications {done}", deleted),
-                stopped=stop.asked,
-                wait=stop.wait,
-            )
-            in_use = f", left {pruned.in_use:,} in use" if pruned.in_use else ""
-            self.say(f"{number(pruned.deleted, 'notification')} {done}{in_use}, {pruned.seconds:.2f} s.")
-            if stop.asked():
-                self.say("Stopped. Run the command again to continue.")
+        pruned = prune(
+            older_than or timedelta(0),
+            read_only,
+            keep_newest,
+            dry_run,
+            database,
+            progress=lambda deleted: self.show(f"notifications {done}", deleted),
+        )
+        in_use = f", left {pruned.in_use:,} in use" if pruned.in_use else ""
+        self.say(f"{number(pruned.deleted, 'notification')} {done}{in_use}, {pruned.seconds:.2f} s.")
