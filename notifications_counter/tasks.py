@@ -25,7 +25,11 @@ def flush() -> dict[str, int]:
     flushed: Tally[str] = Tally()
 
     def work(local: LocalCounter[Counter]) -> None:
-        flushed[local.counter.name] += sum(stored.owners for _, stored in heal_and_flush(local.counter))
+        is_unfinished = True
+        while is_unfinished:
+            healed, stored = heal_and_flush(local.counter)
+            flushed[local.counter.name] += stored.owners
+            is_unfinished = healed.unfinished
 
     at_each(local_counters(all_counters()), work)
     return dict(flushed)

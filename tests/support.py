@@ -28,10 +28,9 @@ from notifications_counter.buffer.types import Delta
 from notifications_counter.counters import BUILT_IN, Counter, unread
 from notifications_counter.declaration import declaration
 from notifications_counter.models import Notification
-from notifications_counter.monitoring.status import Status, read_counter, read_status
+from notifications_counter.monitoring.status import Phase, Status, read_counter, read_status
 from notifications_counter.places import visible_counters
 from notifications_counter.upkeep import switch
-from notifications_counter.upkeep.generations import Phase
 from notifications_counter.writes import hook
 from servers import HOST
 

@@ -23,10 +23,9 @@ from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..places import LocalCounter, at, visible_counters
 from ..timeseries import TimeSeries
-from ..upkeep.generations import Phase
 from ..upkeep.history import EVENTS, history
 from .display import duration, grouped, moment
-from .status import CounterStatus, Status, read_status, sentences
+from .status import CounterStatus, Phase, Status, read_status, sentences
 
 
 @dataclass(frozen=True, slots=True)

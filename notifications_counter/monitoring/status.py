@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from enum import StrEnum
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from django.db.models import Count, Min
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from ..buffer import BufferStatus
 from ..buffer.client import RECENT_SECONDS, client_of, trouble_call
 from ..buffer.types import as_text
 from ..conf import options
@@ -23,7 +25,7 @@ from ..counters import Counter, all_counters
 from ..exceptions import CounterError, explain
 from ..models import CounterState, DoubtRequest
 from ..places import LocalCounter, Place, at, here, visible_counters
-from ..upkeep.generations import Phase, phase_of, state_row
+from ..upkeep.generations import lost, state_row
 from .display import duration, grouped, moment
 
 MAX_AGE = 300.0
@@ -67,6 +69,27 @@ def sentences(problems: Iterable[Problem]) -> list[str]:
     for problem in problems:
         about.setdefault(replace(problem, counter=None), []).append(problem.counter)
     return [str(replace(problem, counter=", ".join(filter(None, names)))) for problem, names in about.items()]
+
+
+class Phase(StrEnum):
+    """What happens to a counter. Unless it is NORMAL or WALKING, reads count rows."""
+
+    NORMAL = ""
+    OFF = "off"  # counting was switched off
+    DECLARED = "declared"  # processes of another declaration may still run, so no generation has begun
+    DUE = "due"  # Redis or the database has lost something, so a generation is due
+    WALKING = "walking"  # stored totals are compared with the rows
+
+
+def phase_of(row: CounterState, status: BufferStatus, server: str) -> Phase:
+    """Return what happens to a counter, given what the database and Redis say."""
+    if row.off_since:
+        return Phase.OFF
+    if not row.mark:
+        return Phase.DECLARED
+    if lost(status, row, server):
+        return Phase.DUE
+    return Phase.WALKING if row.walk_speed == row.FULL_SPEED else Phase.NORMAL
 
 
 @dataclass(frozen=True)

@@ -43,9 +43,9 @@ class Difference:
 @dataclass
 class Result:
     """What a flush, a heal or a recount did: how many ``owners`` it wrote or compared; how many counts were ``wrong``,
-    because something wrote behind the ORM's back; how many owners were ``skipped``, because they cannot be stored; and
-    whether it is ``unfinished``, because its time ran out: call it again. ``differences`` describes the first
-    thousand wrong counts."""
+    because something wrote behind the ORM's back; how many owners were ``skipped``, because they cannot be counted or
+    stored; and whether it is ``unfinished``, because its time ran out: call it again. ``differences`` describes the
+    first thousand wrong counts."""
 
     owners: int = 0
     wrong: int = 0

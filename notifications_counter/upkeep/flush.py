@@ -35,7 +35,7 @@ from ..sql.everyone import PAGE
 from ..sql.target import Target
 from ..timeseries import LARGEST, TimeSeries
 from .findings import Progress, Result, record_skipped
-from .generations import state_row
+from .generations import row_in_force, state_row
 from .history import log_event
 
 CHUNK = 20_000
@@ -59,11 +59,9 @@ class Flusher:
     def flush(self) -> Result:
         """Flush, outside of transactions. BufferUnavailable if Redis is unreachable; what was written stays written."""
         started = time.monotonic()
-        row = state_row(self.counter).first()
-        # rule: declared_flush
-        if row is not None and row.mark and row.fingerprint == self.counter.fingerprint:
-            while self._flush_batch(row):  # first, one that another flusher has left
-                pass
+        row = row_in_force(self.counter).exclude(mark="").first()
+        while row is not None and self._flush_batch(row):  # first, one that another flusher has left
+            pass
         done = self.result
         if done.owners or done.skipped:
             seconds = time.monotonic() - started
@@ -88,7 +86,8 @@ class Flusher:
             self._record_activity(fetched)
             done = end
             self.progress("flushed", done, size)
-            if time.monotonic() > self.until:
+            self.result.unfinished = done < size and time.monotonic() > self.until
+            if self.result.unfinished:
                 return False
         return buffer.drop(batch, row.mark) and batch != own
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from enum import StrEnum
 from typing import Any
 from uuid import uuid4
 
@@ -29,6 +28,13 @@ def state_row(counter: Declaration) -> QuerySet[CounterState]:
     return CounterState.objects.using(counter.db).filter(counter=counter.name)
 
 
+def row_in_force(counter: Declaration) -> QuerySet[CounterState]:
+    """Return the row of a counter if this process's declaration is in force, and counting is on. Otherwise, a flusher
+    has nothing to do."""
+    # rules: declared_flush, declared_walk
+    return state_row(counter).filter(fingerprint=counter.fingerprint, off_since=None)
+
+
 def forbid_replaced(counter: Declaration) -> None:
     """Raise ConfigurationError if another declaration of a counter is in force."""
     if state_row(counter).exclude(fingerprint__in=["", counter.fingerprint]).exists():
@@ -36,27 +42,6 @@ def forbid_replaced(counter: Declaration) -> None:
             f"Another release declares the counter {counter.name!r} differently. Restart this process with the code "
             "and settings of that release, or start its flusher if this release is the newer one."
         )
-
-
-class Phase(StrEnum):
-    """What happens to a counter. Unless it is NORMAL or WALKING, reads count rows."""
-
-    NORMAL = ""
-    OFF = "off"  # counting was switched off
-    DECLARED = "declared"  # processes of another declaration may still run, so no generation has begun
-    DUE = "due"  # Redis or the database has lost something, so a generation is due
-    WALKING = "walking"  # stored totals are compared with the rows
-
-
-def phase_of(row: CounterState, status: BufferStatus, server: str) -> Phase:
-    """Return what happens to a counter, given what the database and Redis say."""
-    if row.off_since:
-        return Phase.OFF
-    if not row.mark:
-        return Phase.DECLARED
-    if lost(status, row, server):
-        return Phase.DUE
-    return Phase.WALKING if row.walk_speed == row.FULL_SPEED else Phase.NORMAL
 
 
 def lost(status: BufferStatus, row: CounterState, server: str) -> str:
@@ -112,8 +97,8 @@ def begin_generation(counter: Declaration, reason: str = "") -> bool:
     """
     buffer = counter.buffer
     with transaction.atomic(using=counter.db):
-        row = state_row(counter).select_for_update().first()
-        if row is None or row.fingerprint != buffer.fingerprint or row.off_since or seconds_to_wait(row) > 0:
+        row = row_in_force(counter).select_for_update().first()
+        if row is None or seconds_to_wait(row) > 0:
             return False
         server = buffer.server()
         if not (reason := reason or lost(buffer.status(), row, server)):

@@ -11,8 +11,8 @@ from ..declaration import Declaration
 from ..models import DoubtRequest
 from ..sql.everyone import PAGE
 from .findings import Progress, Result
-from .generations import begin_generation, forbid_replaced, lost, seconds_to_wait, state_row
-from .switch import put_in_force, switch_on, tell_redis
+from .generations import begin_generation, forbid_replaced, lost, row_in_force, seconds_to_wait
+from .switch import put_in_force, switch_on
 from .walk import Walker
 
 SECONDS = 5.0
@@ -24,13 +24,11 @@ def heal(counter: Declaration, seconds: float, progress: Progress) -> Result:
     ``Counter.heal``."""
     forbid_transaction(counter.db)
     row, buffer = put_in_force(counter), counter.buffer
-    if row is not None and row.off_since:
-        tell_redis(counter)
-    if row is None or row.off_since or seconds_to_wait(row) > 0:
+    if row is None or seconds_to_wait(row) > 0:
         return Result()
     _doubt_requested(counter)
     _ground_overdue(buffer)
-    row, status = state_row(counter).first(), buffer.status()
+    row, status = row_in_force(counter).first(), buffer.status()
     if status.ready == OFF:  # Redis is as it was before somebody switched counting on
         switch_on(counter, was_off=False)
         return Result()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from contextlib import suppress
 
 from ..declaration import Declaration
@@ -13,20 +12,17 @@ from .flush import Flusher
 from .heal import SECONDS, heal
 
 
-def heal_and_flush(counter: Declaration, progress: Progress = no_progress) -> Iterator[tuple[Result, Result]]:
-    """Heal and flush a counter in turns, until nothing is left to heal. Yield what each turn did, and note in Redis
-    whether it failed."""
-    is_unfinished = True
-    while is_unfinished:
-        try:
-            healed = heal(counter, SECONDS, progress)
-            flushed = Flusher(counter, math.inf, progress).flush()
-        except Exception as error:
-            _note_run(counter, f"{type(error).__name__}: {' '.join(str(error).split())}")
-            raise
-        _note_run(counter)
-        yield healed, flushed
-        is_unfinished = healed.unfinished
+def heal_and_flush(counter: Declaration, progress: Progress = no_progress) -> tuple[Result, Result]:
+    """Heal and flush a counter. Return what each did, and note in Redis whether it failed. If the heal is unfinished,
+    call this again."""
+    try:
+        healed = heal(counter, SECONDS, progress)
+        flushed = Flusher(counter, math.inf, progress).flush()
+    except Exception as error:
+        _note_run(counter, f"{type(error).__name__}: {' '.join(str(error).split())}")
+        raise
+    _note_run(counter)
+    return healed, flushed
 
 
 def _note_run(counter: Declaration, failure: str = "") -> None:

@@ -22,19 +22,21 @@ _in_force: dict[tuple[str, str], bool] = {}
 
 def put_in_force(counter: Declaration) -> CounterState | None:
     """Put this process's declaration of a counter in force, but only when it heals the counter for the first time:
-    otherwise, two processes with different code would take turns forever. Returns the counter's row, or None if another
-    declaration has replaced this one."""
+    otherwise, two processes with different code would take turns forever. Returns the counter's row; None if another
+    declaration has replaced this one, or counting is off, which Redis is told again."""
     me = counter.buffer.keys.base, counter.fingerprint
     row = state_row(counter).first()
-    if row is None or (row.fingerprint != counter.fingerprint and not row.off_since):
+    if row is None or not (row.off_since or row.fingerprint == counter.fingerprint):
         if me in _in_force:
             if _in_force[me]:
                 record("replaced", counter, level=logging.ERROR)
             _in_force[me] = False
             return None
         row = declare(counter)
-    if not row.off_since:
-        _in_force[me] = True
+    if row.off_since:
+        tell_redis(counter)
+        return None
+    _in_force[me] = True
     if row.declared_at > when_all_tell():  # the clock of who declared it was ahead
         row.declared_at = when_all_tell()
         row.save(using=counter.db, update_fields=["declared_at"])

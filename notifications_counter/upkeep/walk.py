@@ -15,7 +15,6 @@ from typing import Any
 from uuid import uuid4
 
 from django.db import OperationalError
-from django.db.models import QuerySet
 from django.utils import timezone
 
 from ..buffer.types import Peek
@@ -27,7 +26,7 @@ from ..declaration.primary_keys import Key
 from ..models import CounterState
 from ..sql.everyone import PAGE, Counted, Pages
 from .findings import Difference, Progress, Result, record_skipped, record_wrong, unexplained
-from .generations import forbid_replaced, state_row, walk_from_the_start
+from .generations import forbid_replaced, row_in_force, walk_from_the_start
 from .history import record
 
 SHARE = 0.05
@@ -110,6 +109,7 @@ class Walker:
             if key is None:
                 return []
             after = str(key)
+            self.result.skipped += 1
             if not self.dry_run:
                 record_skipped(self.counter, {after: reason})
 
@@ -142,20 +142,16 @@ class Walker:
             self.result.unfinished = time.monotonic() > self.until
         return self.result
 
-    @property
-    def _row(self) -> QuerySet[CounterState]:
-        # rule: declared_walk
-        return state_row(self.counter).filter(fingerprint=self.counter.fingerprint, off_since=None)
-
     def _position(self) -> CounterState | None:
         """Return the row of the counter, which says how far the walk has come; None if nobody may walk."""
-        return self._row.first()
+        return row_in_force(self.counter).first()
 
     def _move(self, seen: CounterState, **fields: Any) -> bool:
         """Move a walk behind a page that is done. Returns False, and does nothing, if it is not where it was ``seen``
         any more."""
         # rule: position
-        return bool(self._row.filter(walk_token=seen.walk_token).update(**{"walk_token": uuid4().hex, **fields}))
+        rows = row_in_force(self.counter).filter(walk_token=seen.walk_token)
+        return bool(rows.update(**{"walk_token": uuid4().hex, **fields}))
 
 
 def _is_within(earlier: datetime, later: datetime) -> bool:

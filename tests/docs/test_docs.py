@@ -26,9 +26,8 @@ from notifications_counter.models import (
     UserNotificationsCount,
 )
 from notifications_counter.monitoring import status
-from notifications_counter.monitoring.status import Status
+from notifications_counter.monitoring.status import Phase, Status
 from notifications_counter.timeseries import CleanResult, TimeSeries
-from notifications_counter.upkeep.generations import Phase
 from notifications_counter.upkeep.history import EVENTS
 
 pytestmark = pytest.mark.once

@@ -45,7 +45,7 @@ STEPS: list[tuple[Any, str]] = [
     (Buffer, "total:get lease:lease keep:keep cut:cut fetch:fetch drop:drop begin_generation:generation"),
     (counts, "_count:count"),
     (flush.Flusher, "flush:row _store:apply"),
-    (heal, "put_in_force:begin _doubt_requested:requests _ground_overdue:ground state_row:check switch_on:on"),
+    (heal, "put_in_force:begin _doubt_requested:requests _ground_overdue:ground row_in_force:check switch_on:on"),
     (QuerySet, "delete:delete"),
     (generations, "walk_from_the_start:note"),
     (walk.Walker, "_position:page compare:compare compare_stored:compare _doubt:doubt _move:leave"),

@@ -10,7 +10,6 @@ from ...counters import Counter, all_counters
 from ...monitoring.display import duration
 from ...monitoring.status import MAX_AGE, read_status, sentences
 from ...places import Failures, LocalCounter, at_each
-from ...upkeep.findings import Result
 from ...upkeep.run import heal_and_flush
 from ..console import CounterCommand, add_places, at_least, find_counters, number
 
@@ -65,7 +64,7 @@ class Command(CounterCommand):
         elif loop:
             self.loop(interval)
         else:
-            at_each(self.find_counters(), self.run)
+            at_each(self.find_counters(), self.run_to_the_end)
 
     def find_counters(self) -> list[LocalCounter[Counter]]:
         return find_counters(all_counters(), self.database, self.schema)
@@ -85,26 +84,28 @@ class Command(CounterCommand):
                 time.sleep(interval)
 
     def run(self, local: LocalCounter[Counter], in_loop: bool = False) -> bool:
-        """Heal and flush one counter at this place until nothing is left to heal, and the first time say what is wrong.
-        ``in_loop``: only one turn; say nothing if there was nothing to do. Returns whether healing has more to do."""
+        """Heal and flush one counter at this place, and the first time say what is wrong. ``in_loop``: say nothing if
+        there was nothing to do. Returns whether something is left to heal."""
         name, counter, _ = local
         self.begin()
-        started, healed = time.monotonic(), Result()
-        for healed, flushed in heal_and_flush(counter, self.progress_of(name)):
-            self.say_wrong(name, healed)
-            if flushed.owners or flushed.skipped:
-                skipped = f", skipped {flushed.skipped:,}" if flushed.skipped else ""
-                owners, seconds = number(flushed.owners, "owner"), time.monotonic() - started
-                self.say(f"{name}: flushed {owners}{skipped}, {seconds:.2f} s.")
-            elif not in_loop:
-                self.say(f"{name}: nothing to flush.")
-            if in_loop:
-                break
-            started = time.monotonic()
+        started = time.monotonic()
+        healed, flushed = heal_and_flush(counter, self.progress_of(name))
+        self.say_wrong(name, healed)
+        if flushed.owners or flushed.skipped:
+            skipped = f", skipped {flushed.skipped:,}" if flushed.skipped else ""
+            owners, seconds = number(flushed.owners, "owner"), time.monotonic() - started
+            self.say(f"{name}: flushed {owners}{skipped}, {seconds:.2f} s.")
+        elif not in_loop:
+            self.say(f"{name}: nothing to flush.")
         if name not in self.seen:
             self.seen.add(name)
             self.say_problems(local)
         return healed.unfinished
+
+    def run_to_the_end(self, local: LocalCounter[Counter]) -> None:
+        """Heal and flush one counter at this place until nothing is left to heal."""
+        while self.run(local):
+            pass
 
     # ------------------------------------------------------------------ check
     def check_state(self, max_age: float, as_json: bool) -> None:
