@@ -268,7 +268,7 @@ class Trigger(Rival):
             super().store(users, each, first)
 
 
-class Deltas(Trigger):
+class Change(Trigger):
     """A trigger appends deltas, so that writers do not wait for each other; a badge adds up those of the user; a job
     squashes them into totals."""
 
@@ -325,11 +325,11 @@ class Recipe(Rival):
 
 
 def readers() -> list[Rival]:
-    return [Ours(), CountStar(), CountSql(), CappedCount(), CounterRow(), RowSql(), Deltas(), Recipe()]
+    return [Ours(), CountStar(), CountSql(), CappedCount(), CounterRow(), RowSql(), Change(), Recipe()]
 
 
 def writers() -> list[Rival]:
-    return [Ours(), CountStar(), CounterRow(), Trigger(), Deltas(), Recipe()]
+    return [Ours(), CountStar(), CounterRow(), Trigger(), Change(), Recipe()]
 
 
 def fill(number: int, each: int, rivals: Sequence[Rival]) -> Sequence[Rival]:

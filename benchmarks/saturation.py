@@ -20,7 +20,7 @@ from notifications_counter.counters import unread
 from servers.relay import Relay
 
 from .bench import LIMIT, OURS, Do, Report, number, running, size, table
-from .rivals import CounterRow, CountStar, Deltas, Ours, Rival, Trigger, agree, fill
+from .rivals import Change, CounterRow, CountStar, Ours, Rival, Trigger, agree, fill
 
 PROCESSES, THREADS = 4, 2
 CLIENTS = PROCESSES * THREADS
@@ -30,7 +30,7 @@ HOT = {"marks": 1, "badges": 1, "creates": 2}
 
 def saturation(report: Report, quick: bool) -> str:
     """Count what is done in a second, for many users in turn and for one user."""
-    users, deltas = 2 + (200 if quick else 1_000), Deltas()
+    users, deltas = 2 + (200 if quick else 1_000), Change()
     some = fill(users, 50, [Ours(), Rival(), CountStar(), CounterRow(), Trigger(), deltas])
 
     def catch_up() -> None:

@@ -1,42 +1,19 @@
-"""Owners whose counts change, or are in doubt: told to Redis, or else noted as DoubtRequests in the database."""
+"""Owners in doubt: told to Redis, or else noted as DoubtRequests in the database."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from enum import Enum
 
 from django.db import DatabaseError, Error, connections, transaction
 
 from ..buffer.calls import OWNERS_PER_CALL
-from ..buffer.types import Delta
-from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
 from ..internals import as_manual_transaction
 from ..models import DoubtRequest
+from .change import EVERYONE, OwnerKeys
 
 logger = logging.getLogger("notifications_counter")
-
-
-class Everyone(Enum):
-    """Stands for all owners of a counter, in place of an owner key."""
-
-    EVERYONE = "everyone"
-
-
-EVERYONE = Everyone.EVERYONE
-
-OwnerKey = str | Everyone
-OwnerKeys = Mapping[Declaration, Collection[OwnerKey]]
-
-Deltas = dict[Declaration, dict[OwnerKey, Delta]]
-"""How counts change, by counter and owner key. A delta of None puts the owner in doubt."""
-
-
-def everyone(counters: Iterable[Declaration]) -> Deltas:
-    """Return the change that puts everyone in doubt."""
-    return {counter: {EVERYONE: None} for counter in counters}
 
 
 def doubt(owners: OwnerKeys) -> None:

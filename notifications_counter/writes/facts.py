@@ -17,7 +17,7 @@ from ..declaration import Declaration
 from ..declaration.condition import NOT_NULL, Facts, facts_of_where
 from ..internals import BaseDatabaseWrapper, DeferredAttribute, Query
 from ..models.fields import ExactCharField, field_of, is_converted_by_django, target_of
-from .doubts import EVERYONE, OwnerKey
+from .change import EVERYONE, OwnerKey
 from .rows import is_of_one_table, selects_first
 
 PRE_SAVES = {

@@ -27,7 +27,7 @@ from ..internals import (
     SQLUpdateCompiler,
     UpdateQuery,
 )
-from .doubts import everyone
+from .change import everyone
 from .ledger import Ledger
 from .statements import Counters, Insert, UpdateOrDelete
 

@@ -25,7 +25,8 @@ from ..internals import (
     in_manual_transaction,
     watch_transactions,
 )
-from .doubts import EVERYONE, Deltas, OwnerKeys, doubt, everyone, request_recounts
+from .change import EVERYONE, Change, OwnerKeys, changed, everyone
+from .doubts import doubt, request_recounts
 from .transaction import TransactionLog
 
 T = TypeVar("T")
@@ -59,7 +60,7 @@ class Ledger:
         return vars(connection).get("counter_ledger") or cls(connection)
 
     # ---------------------------------------------------------------- execute
-    def write(self, owners: OwnerKeys | None, execute: Callable[[], tuple[T, Deltas]]) -> T:
+    def write(self, owners: OwnerKeys | None, execute: Callable[[], tuple[T, Change]]) -> T:
         """Execute a statement that changes rows of these owners, and collect its change. Returns its result. None: the
         owners are not known beforehand, so the statement needs a transaction.
 
@@ -84,7 +85,7 @@ class Ledger:
         with transaction.atomic(using=self.using):
             return self._write_inside(execute)
 
-    def _write_alone(self, log: TransactionLog, execute: Callable[[], tuple[T, Deltas]]) -> T:
+    def _write_alone(self, log: TransactionLog, execute: Callable[[], tuple[T, Change]]) -> T:
         """Execute an announced statement in autocommit mode."""
         try:
             result, change = execute()
@@ -98,7 +99,7 @@ class Ledger:
         log.confirm(self._connection())
         return result
 
-    def _write_inside(self, execute: Callable[[], tuple[T, Deltas]]) -> T:
+    def _write_inside(self, execute: Callable[[], tuple[T, Change]]) -> T:
         try:
             result, change = execute()
             self._collect(change)
@@ -114,13 +115,12 @@ class Ledger:
                     self._collect(everyone(here))
             raise
 
-    def _collect(self, change: Deltas) -> None:
+    def _collect(self, change: Change) -> None:
         """Add the change of a statement to the transaction."""
         connection = self._connection()
-        if not any(delta != 0 for deltas in change.values() for delta in deltas.values()):
+        if not (owners := changed(change)):
             return
         if not connection.in_atomic_block or not connection.commit_on_exit:  # nobody tells when it commits
-            owners = {c: [key for key, delta in deltas.items() if delta != 0] for c, deltas in change.items()}
             request_recounts(self.using, owners)
             doubt(owners)
             return

@@ -20,7 +20,7 @@ from ..declaration.condition import expressions_of, is_lookup_of_django
 from ..declaration.primary_keys import Key
 from ..internals import BaseDatabaseWrapper, Col, ExtraWhere, Param, Query, SQLCompiler
 from ..sql.owners import per_statement
-from .doubts import OwnerKey
+from .change import OwnerKey
 
 Row = tuple[Param, ...]
 """For each counter, the columns of the owner, and the value that the row adds to the count."""

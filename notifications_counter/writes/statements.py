@@ -17,7 +17,7 @@ from django.db.models import Field
 from ..buffer.types import Delta
 from ..declaration import Declaration
 from ..internals import ROW_COUNT, Execute, OnConflict, SQLCompiler, SQLDeleteCompiler, WrapperContext
-from .doubts import EVERYONE, Deltas, OwnerKey, OwnerKeys, everyone
+from .change import EVERYONE, Change, OwnerKey, OwnerKeys, add, everyone
 from .facts import Contribution, contribution, facts_after, facts_before, inserted_names
 from .rows import (
     Row,
@@ -67,12 +67,12 @@ class Insert(Statement):
         return self.added
 
     @cached_property
-    def added(self) -> Deltas | None:
+    def added(self) -> Change | None:
         """What it adds to the count of each owner, as its instances say; None if any row's owner is unknown."""
         query = self.query
         if query.on_conflict is OnConflict.UPDATE:
             return None
-        added: Deltas = {}
+        added: Change = {}
         names = tuple(map(ATTNAME, query.fields))
         for counter in self.counters:
             sums = added.setdefault(counter, {})
@@ -85,11 +85,10 @@ class Insert(Statement):
                     continue
                 if owner is EVERYONE:
                     return None
-                before = sums.get(owner, 0)
-                sums[owner] = None if value is None or before is None else before + value
+                add(sums, owner, value)
         return added
 
-    def execute(self) -> tuple[object, Deltas]:
+    def execute(self) -> tuple[object, Change]:
         """Execute it, and return its result and its change. The database may skip rows, because of a conflict, a
         trigger or a rule."""
         added = self.added
@@ -117,7 +116,7 @@ class Insert(Statement):
             result = self.run(self.fields)
         return result, number
 
-    def _read_back(self) -> tuple[object, Deltas]:
+    def _read_back(self) -> tuple[object, Change]:
         """Nothing says whose the rows are. Read them back, unless an upsert has taken them over from others."""
         query, result = self.query, self.run(self.fields)
         updated = {field.attname for field in query.update_fields}
@@ -134,7 +133,7 @@ class Insert(Statement):
         found = lock_keys(query.model, self.connection, pks, self.counters)
         if found.total() != len(pks):  # a key is unknown, an expression, or stored in another form
             return result, everyone(self.counters)
-        deltas: Deltas = {}
+        deltas: Change = {}
         for counter, sums in sums_of(self.counters, found).items():
             deltas[counter] = doubts_of(sums)
             if query.on_conflict is None:  # otherwise, some were there before
@@ -204,7 +203,7 @@ class UpdateOrDelete(Statement):
             return {counter: effect.owner_keys for counter, effect in self.effects.items()}
         return None
 
-    def execute(self) -> tuple[object, Deltas]:
+    def execute(self) -> tuple[object, Change]:
         """Execute it, and return the number of rows, or the fields that are asked for, and its change."""
         if self.owners is not None:
             return self._as_it_says()
@@ -218,10 +217,10 @@ class UpdateOrDelete(Statement):
         number = self.run(ROW_COUNT) or 0
         return number, number
 
-    def _as_it_says(self) -> tuple[object, Deltas]:
+    def _as_it_says(self) -> tuple[object, Change]:
         """WHERE and SET say whose rows they are."""
         result, number = self._execute()
-        deltas: Deltas = {}
+        deltas: Change = {}
         for counter, effect in self.effects.items() if number else ():
             before, after, _ = effect
             deltas[counter] = doubts_of(effect.owner_keys)
@@ -240,7 +239,7 @@ class UpdateOrDelete(Statement):
         says_more = lists_keys(self.query) and any(effect.before.value is None for effect in effects)
         return not (self.fields or says_more or any(effect.moves for effect in effects))
 
-    def _return(self) -> tuple[object, Deltas]:
+    def _return(self) -> tuple[object, Change]:
         """PostgreSQL returns whose rows they are."""
         ours, found = columns_of(self.counters, self.connection.alias, self.model), Tally[Row]()
 
@@ -258,7 +257,7 @@ class UpdateOrDelete(Statement):
             result, number = self._execute()
         if found.total() != number:  # other code has changed the statement, too
             return result, everyone(self.counters)
-        deltas: Deltas = {}
+        deltas: Change = {}
         for counter, sums in sums_of(self.counters, found).items():
             effect = self.effects[counter]
             if self.is_delete:
@@ -269,7 +268,7 @@ class UpdateOrDelete(Statement):
                 deltas[counter] = doubts_of(sums)
         return result, deltas
 
-    def _lock(self) -> tuple[object, Deltas]:
+    def _lock(self) -> tuple[object, Change]:
         """Lock the rows first, and see whose they are and whether they count. They stay those that it selects. If it
         doesn't say whose they become, as ``bulk_update()``, see that afterwards: by keys, it still selects them."""
         query, connection, counters = self.query, self.connection, self.counters
@@ -285,7 +284,7 @@ class UpdateOrDelete(Statement):
             after = lock_rows(query, connection, counters)
         if number > before.total() or (not says_whose and after.total() < before.total()):
             return result, everyone(counters)  # it has changed others, too, or rows have other keys now
-        deltas: Deltas = {}
+        deltas: Change = {}
         sums_before, sums_after = sums_of(counters, before), sums_of(counters, after)
         for counter, effect in self.effects.items():
             if says_whose and effect.after.value is not None and number == before.total():

@@ -23,7 +23,8 @@ from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
 from ..internals import BaseDatabaseWrapper
 from ..signals import counts_changed
-from .doubts import EVERYONE, Deltas, OwnerKey, OwnerKeys, doubt, request_or_log
+from .change import EVERYONE, Change, OwnerKey, OwnerKeys, add, changed
+from .doubts import doubt, request_or_log
 
 
 class Intent(NamedTuple):
@@ -45,21 +46,20 @@ class TransactionLog:
     def __init__(self, connection: BaseDatabaseWrapper):
         self.using: str = connection.alias
         self.schema = schema_of(connection)  # it may be another one when the transaction commits
-        self.deltas: Deltas = {}
+        self.deltas: Change = {}
         self.intents: list[Intent] = []
         self._untold: dict[Declaration, list[OwnerKey]] = {}  # owners that are not announced
         self.announced_at = math.inf
 
     # ----------------------------------------------------------------- record
-    def add(self, change: Deltas) -> None:
+    def add(self, change: Change) -> None:
         """Add the change of a statement."""
         for counter, deltas in change.items():
             sums = self.deltas.setdefault(counter, {})
             if new := [owner_key for owner_key in deltas if owner_key not in sums]:
                 self._untold.setdefault(counter, []).extend(new)
             for owner_key, delta in deltas.items():
-                before = sums.get(owner_key, 0)
-                sums[owner_key] = None if delta is None or before is None else before + delta
+                add(sums, owner_key, delta)
 
     def mark_unknown(self) -> None:
         """Put all owners so far in doubt: what was done may have been undone, or may not."""
@@ -132,11 +132,10 @@ class TransactionLog:
 
     def _signal(self) -> None:
         """Send ``counts_changed`` for the owners whose counts may have changed."""
-        for counter, deltas in self.deltas.items():
-            if owner_keys := [owner_key for owner_key, delta in deltas.items() if delta != 0]:
-                named = [counter.parse(owner_key) for owner_key in owner_keys if owner_key is not EVERYONE]
-                owners = None if EVERYONE in deltas else named
-                counts_changed.send_robust(sender=counter, counter=counter, owners=owners, using=self.using)
+        for counter, owner_keys in changed(self.deltas).items():
+            named = [counter.parse(owner_key) for owner_key in owner_keys if owner_key is not EVERYONE]
+            owners = None if EVERYONE in owner_keys else named
+            counts_changed.send_robust(sender=counter, counter=counter, owners=owners, using=self.using)
 
 
 def _grouped(intents: Sequence[Intent]) -> list[Sequence[Intent]]:

@@ -31,7 +31,7 @@ from notifications_counter.databases.identity import look_up_after_migrate
 from notifications_counter.declaration import Declaration, declarations
 from notifications_counter.models.fields import is_converted_by_django, target_of
 from notifications_counter.writes import hook
-from notifications_counter.writes.doubts import EVERYONE, Deltas
+from notifications_counter.writes.change import EVERYONE, Change
 from notifications_counter.writes.ledger import Ledger
 
 from .shim import Result, report
@@ -137,8 +137,8 @@ anyone's count may have changed. A statement may execute others, for the tables 
 
 def noting(write: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(write)
-    def note(ledger: Ledger, owners: Any, statement: Callable[[], tuple[Any, Deltas]]) -> Any:
-        def execute() -> tuple[Any, Deltas]:
+    def note(ledger: Ledger, owners: Any, statement: Callable[[], tuple[Any, Change]]) -> Any:
+        def execute() -> tuple[Any, Change]:
             result, change = statement()
             for recorded in under_way:
                 recorded += [

@@ -31,6 +31,7 @@ from notifications_counter.sql import counts
 from notifications_counter.upkeep import flush, generations, heal, switch, walk
 from notifications_counter.writes import doubts
 from notifications_counter.writes import transaction as writes
+from notifications_counter.writes.change import EVERYONE
 from notifications_counter.writes.doubts import request_recounts
 from tests.composite_owners.counters import votes
 from tests.composite_owners.models import Vote, VoteCount
@@ -180,7 +181,7 @@ class Replay:
         log = self.logs[me] = writes.TransactionLog(connection)
         counter, known = self.counters[writer.declared], "unknown" not in writer.faults
         deltas = {str(self.keys[i]): writer.delta(i, writer.declared) if known else None for i in writer.owners}
-        log.add({counter: deltas or {doubts.EVERYONE: None}})
+        log.add({counter: deltas or {EVERYONE: None}})
         requests = self.tell(me, lambda: log.announce(connection))
         if "slow" in writer.faults:
             log.announced_at -= options.HEAL_AFTER

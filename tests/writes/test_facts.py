@@ -8,7 +8,7 @@ from django.db import connection, models
 from django.test.utils import isolate_apps
 
 from notifications_counter.internals import DeferredAttribute
-from notifications_counter.writes.doubts import EVERYONE
+from notifications_counter.writes.change import EVERYONE
 from notifications_counter.writes.facts import contribution, inserted_names
 
 pytestmark = pytest.mark.once

@@ -68,7 +68,8 @@ class Command(CounterCommand):
         if not self.dry_run:
             counter.flush()
         now = "" if self.dry_run or not result.wrong else " Their rows were counted."
-        self.say(f"{name}: compared {number(result.owners, 'owner')}, {result.wrong:,} wrong.{now}")
+        skipped = f", skipped {result.skipped:,}" if result.skipped else ""
+        self.say(f"{name}: compared {number(result.owners, 'owner')}{skipped}, {result.wrong:,} wrong.{now}")
         self.say_problems(local)
 
 
