@@ -24,7 +24,7 @@ GET = f"{LIMIT}a bare `GET`"
 MGET = f"{LIMIT}`MGET` on a bare connection"  # our read without our code
 
 
-def keys_of(number: int) -> list[str]:
+def pks_of(number: int) -> list[str]:
     """Set totals under keys as long as ours."""
     keys = [f"{{nc:plain:0}}:total:1:{user}" for user in range(number + 1)]
     redis.mset(dict.fromkeys(keys, 50))
@@ -48,7 +48,7 @@ def badge(report: Report, quick: bool) -> str:
         for rival in rivals:
             rival.fill(1, each, first=user)
     agree(rivals, len(sizes))
-    keys, bare = keys_of(len(sizes)), redis.connection_pool.make_connection()
+    keys, bare = pks_of(len(sizes)), redis.connection_pool.make_connection()
 
     def mget(user: int) -> object:
         bare.send_command("MGET", keys[0], keys[user])
@@ -79,7 +79,7 @@ def many(report: Report, quick: bool) -> str:
     does = {
         f"{OURS}, `counts()`": partial(unread.counts, them),
         "`COUNT(*)`, grouped": grouped,
-        f"{LIMIT}a bare `MGET`": partial(redis.mget, keys_of(number)[1:]),
+        f"{LIMIT}a bare `MGET`": partial(redis.mget, pks_of(number)[1:]),
     }
     return matrix({"": race(does, rounds=8 if quick else 40, about="counts")})
 

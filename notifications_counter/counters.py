@@ -24,7 +24,7 @@ from .chunks import chunked
 from .conf import ENTRIES, is_integer, options
 from .databases.transactions import forbid_transaction
 from .declaration import Declaration, declarations
-from .declaration.primary_keys import Key, many
+from .declaration.primary_keys import Pk, many
 from .exceptions import BufferUnavailable, ConfigurationError
 from .internals import BaseDatabaseWrapper
 from .sql.counts import break_down, count_rows
@@ -45,37 +45,37 @@ class Counter(Declaration):
     # ------------------------------------------------------------------ reads
     def count(self, owner: object) -> int:
         """Return the number of rows that count for an owner, given as an instance or a primary key."""
-        keys = [key] = [self.key(owner)]
+        pks = [pk] = [self.pk_of(owner)]
         connection = connections[self.db]
-        if Ledger.on(connection).keys_to_count(self, keys):
-            return count_rows(self, keys)[key]
+        if Ledger.on(connection).pks_to_count(self, pks):
+            return count_rows(self, pks)[pk]
         try:
             buffer = self.buffer_in(connection)
-            total = buffer.total(str(key))
+            total = buffer.total(str(pk))
             if total is None:
-                return self._count_and_keep(connection, buffer, keys)[key]
+                return self._count_and_keep(connection, buffer, pks)[pk]
         except BufferUnavailable:
-            return count_rows(self, keys)[key]
-        return total if total >= self.least else self._doubt_and_count(keys)[key]
+            return count_rows(self, pks)[pk]
+        return total if total >= self.least else self._doubt_and_count(pks)[pk]
 
-    def counts(self, owners: Iterable[object]) -> dict[Key, int]:
+    def counts(self, owners: Iterable[object]) -> dict[Pk, int]:
         """Return ``{primary key: count}`` for many owners, in two round trips at most if their totals are cached."""
-        keys, connection = self.keys_of(list(many(owners))), connections[self.db]
-        to_count = set(Ledger.on(connection).keys_to_count(self, keys))
-        asked = [key for key in dict.fromkeys(keys) if key not in to_count] if to_count else keys
+        pks, connection = self.pks_of(list(many(owners))), connections[self.db]
+        to_count = set(Ledger.on(connection).pks_to_count(self, pks))
+        asked = [pk for pk in dict.fromkeys(pks) if pk not in to_count] if to_count else pks
         if not asked:
-            return count_rows(self, keys)
+            return count_rows(self, pks)
         try:
             buffer = self.buffer_in(connection)
             totals = buffer.totals(asked)
         except BufferUnavailable:
-            return count_rows(self, keys)
-        found: dict[Key, Any] = dict(zip(asked, totals, strict=True))
+            return count_rows(self, pks)
+        found: dict[Pk, Any] = dict(zip(asked, totals, strict=True))
         if not to_count and None not in totals and min(found.values()) >= self.least:
             return found  # as nearly always
-        missing = [key for key, total in found.items() if total is None]
-        negative = [key for key, total in found.items() if total is not None and total < self.least]
-        found = dict.fromkeys(keys) | found | self._doubt_and_count(negative)
+        missing = [pk for pk, total in found.items() if total is None]
+        negative = [pk for pk, total in found.items() if total is not None and total < self.least]
+        found = dict.fromkeys(pks) | found | self._doubt_and_count(negative)
         for some in chunked(missing, OWNERS_PER_CALL):
             try:
                 found |= self._count_and_keep(connection, buffer, some)
@@ -83,12 +83,12 @@ class Counter(Declaration):
                 to_count.update(some)
         return found | count_rows(self, list(to_count))
 
-    def breakdown(self, owner: object) -> dict[Key, int]:
+    def breakdown(self, owner: object) -> dict[Pk, int]:
         """For owners of several columns, return ``{value of the last column: count}`` for a value of the first column,
         or a sequence of values of all columns but the last. Zero counts are left out. Counts the rows, in one
         statement.
         """
-        first = self.first_of_key(owner)
+        first = self.first_of_pk(owner)
         return break_down(self, [first])[first]
 
     def attach(self, objects: Iterable[object], name: str) -> None:
@@ -98,12 +98,12 @@ class Counter(Declaration):
         for kind in {each.__class__ for each in found}:
             if hasattr(kind, name):
                 raise ValueError(f"{kind.__name__} has a {name!r} of its own. Pass another name to attach().")
-        keys = self.keys_of(found)
-        counts = self.counts(keys)
-        for each, key in zip(found, keys, strict=True):
-            setattr(each, name, counts[key])
+        pks = self.pks_of(found)
+        counts = self.counts(pks)
+        for each, pk in zip(found, pks, strict=True):
+            setattr(each, name, counts[pk])
 
-    def top(self, number: int, within: object = None) -> list[tuple[Key, int]]:
+    def top(self, number: int, within: object = None) -> list[tuple[Pk, int]]:
         """Return ``[(primary key, count)]`` of the owners with the largest stored totals, as of the last flush, sorted
         by their current counts. Zero counts are left out. For owners of several columns, ``within`` is an argument of
         ``breakdown``, and only owners that it counts are compared.
@@ -113,30 +113,30 @@ class Counter(Declaration):
         if not is_integer(number) or number < 1:
             raise ValueError(f"Pass the number of owners, not {number!r:.200}.")
         names = [field.attname for field in self.total_fields]
-        first = () if within is None else self.first_of_key(within)
+        first = () if within is None else self.first_of_pk(within)
         totals: QuerySet = QuerySet(self.totals, using=self.db).filter(**dict(zip(names, first, strict=False)))
         largest = totals.exclude(**{self.field: 0}).order_by(f"-{self.field}", *names).values_list(*names)
-        counts = self.counts([self.key_of_row(owner) for owner in largest[:number]])
+        counts = self.counts([self.pk_of_row(owner) for owner in largest[:number]])
         return sorted(filter(itemgetter(1), counts.items()), key=itemgetter(1), reverse=True)
 
-    def _count_and_keep(self, connection: BaseDatabaseWrapper, buffer: Buffer, keys: Sequence[Key]) -> dict[Key, int]:
+    def _count_and_keep(self, connection: BaseDatabaseWrapper, buffer: Buffer, pks: Sequence[Pk]) -> dict[Pk, int]:
         """Count the rows of owners whose totals are not cached, under a lease. Cache the counts if nothing has changed
         meanwhile."""
         if not _sees_what_others_see(connection):
-            return count_rows(self, keys)
-        token, owner_keys = uuid4().hex, {str(key): key for key in keys}
+            return count_rows(self, pks)
+        token, owner_keys = uuid4().hex, {str(pk): pk for pk in pks}
         generation, leased = buffer.lease(list(owner_keys), token)
-        found = count_rows(self, keys)
+        found = count_rows(self, pks)
         with suppress(BufferUnavailable):  # the counts are right all the same
             buffer.keep(generation, token, {owner_key: found[owner_keys[owner_key]] for owner_key in leased})
         return found
 
-    def _doubt_and_count(self, keys: Sequence[Key]) -> dict[Key, int]:
+    def _doubt_and_count(self, pks: Sequence[Pk]) -> dict[Pk, int]:
         """Count the rows of owners whose cached total is negative: it is wrong, or lacks a delta that is not sent
         yet."""
         with suppress(BufferUnavailable):
-            self.buffer.doubt([str(key) for key in keys])
-        return count_rows(self, keys)
+            self.buffer.doubt([str(pk) for pk in pks])
+        return count_rows(self, pks)
 
     acount = sync_to_async(count)
     acounts = sync_to_async(counts)
@@ -179,7 +179,7 @@ class Counter(Declaration):
         count is wrong are in doubt from then on: reads count their rows, and the next flush stores their counts. A
         ``dry_run`` only reports. ``progress`` is called as by ``heal``. Raises NotInTransaction inside a transaction.
         """
-        owner_keys = None if owners is None else [str(self.key(owner)) for owner in many(owners)]
+        owner_keys = None if owners is None else [str(self.pk_of(owner)) for owner in many(owners)]
         return recount(self, owner_keys, dry_run, seconds, progress)
 
     def invalidate(self) -> None:

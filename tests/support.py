@@ -121,7 +121,7 @@ def create(user: Any, number: int = 1) -> None:
 def give_to(user: Any, row: Notification) -> None:
     """Give a row to somebody by an upsert, which does not say whose it was."""
     unique = {} if connection.vendor == "mysql" else {"unique_fields": ["pk"]}
-    given = Notification(pk=row.pk, user_id=unread.key(user), title="x")
+    given = Notification(pk=row.pk, user_id=unread.pk_of(user), title="x")
     Notification.objects.bulk_create([given], update_conflicts=True, update_fields=["user"], **unique)
 
 
@@ -160,7 +160,7 @@ def unheard(write: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 def rows(user: Any, counter: Counter = unread) -> int:
     """COUNT(*), asked for without anything of the app but the condition."""
-    return counter.source._base_manager.filter(counter.q, **{counter.owner: counter.key(user)}).count()
+    return counter.source._base_manager.filter(counter.q, **{counter.owner: counter.pk_of(user)}).count()
 
 
 def truth(counter: Counter) -> dict[Any, int]:
@@ -173,13 +173,13 @@ def truth(counter: Counter) -> dict[Any, int]:
 
 def stored(user: Any, counter: Counter = unread) -> int:
     """What the database has for a user, 0 if nothing."""
-    totals = counter.totals._base_manager.filter(pk=counter.key(user))
+    totals = counter.totals._base_manager.filter(pk=counter.pk_of(user))
     return totals.values_list(counter.field, flat=True).first() or 0
 
 
 def assert_reads(*users: Any, counter: Counter = unread) -> None:
     """Every way of reading gives COUNT(*)."""
-    right = {counter.key(user): rows(user, counter) for user in users}
+    right = {counter.pk_of(user): rows(user, counter) for user in users}
     for _ in range(2):  # the first keeps what the second reads
         assert {key: counter.count(key) for key in right} == right
         assert counter.counts(right) == right
@@ -205,7 +205,7 @@ def assert_heals(*users: Any, counter: Counter = unread) -> None:
     with entries(HEAL_AFTER=0):
         counter.heal(PATIENCE)
     counter.flush()
-    right = {counter.key(user): rows(user, counter) for user in users}
+    right = {counter.pk_of(user): rows(user, counter) for user in users}
     assert {key: stored(key, counter) for key in right} == right
     assert_reads(*users, counter=counter)
     status = counter.buffer.status()

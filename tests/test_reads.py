@@ -146,11 +146,11 @@ def test_keys_that_are_none():
         "UUIDField": ["nobody", "", [], "1.5", True, 2**128],
     }
     integers = ["nobody", "", [], "1.5", 1.5, float("nan"), Decimal("1.5"), True, 2**63, 1e30, b"7", "9" * 5000]
-    for owner in odd.get(unread.key_fields[0].get_internal_type(), integers):
+    for owner in odd.get(unread.pk_fields[0].get_internal_type(), integers):
         for read in (unread.count, lambda owner: unread.counts([owner]), lambda owner: unread.recount([owner])):
             with pytest.raises(ValueError, match="not a primary key"):
                 read(owner)
-    if unread.key_fields[0].get_internal_type() == "CharField":
+    if unread.pk_fields[0].get_internal_type() == "CharField":
         assert unread.count("nobody") == 0
 
 

@@ -26,9 +26,9 @@ class CountList(ChangeList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         self.result_list = list(self.result_list)
-        keys = [row.pk for row in self.result_list]
-        users = get_user_model()._base_manager.using(unread.db).in_bulk(keys)
-        counts, unseen_counts = unread.counts(keys), unseen.counts(keys) if unseen.is_used else {}
+        pks = [row.pk for row in self.result_list]
+        users = get_user_model()._base_manager.using(unread.db).in_bulk(pks)
+        counts, unseen_counts = unread.counts(pks), unseen.counts(pks) if unseen.is_used else {}
         for row in self.result_list:
             row.shown_user = users.get(row.pk, row.pk)
             row.unread, row.unseen = counts[row.pk], unseen_counts.get(row.pk)
@@ -61,7 +61,7 @@ class UserNotificationsCountAdmin(MaintenanceAdmin):
         users = get_user_model()._base_manager.filter(**{f"{USERNAME}__icontains": search_term})
         found = Q(pk__in=users.values("pk"))
         with suppress(ValueError):
-            found |= Q(pk=unread.key(search_term))
+            found |= Q(pk=unread.pk_of(search_term))
         return queryset.filter(found), False
 
     @admin.display(description=_("user"), ordering="pk")
@@ -92,7 +92,7 @@ class UserNotificationsCountAdmin(MaintenanceAdmin):
 
     @admin.action(description=_("Recount selected users"), permissions=["recount"])
     def recount(self, request: HttpRequest, queryset: QuerySet[UserNotificationsCount]) -> None:
-        keys = queryset.values_list("pk", flat=True)
+        pks = queryset.values_list("pk", flat=True)
         for counter in counters_of_notifications():
             if not counter.has_several_columns:
-                self.do(request, counter, lambda counter: recount(counter, keys))
+                self.do(request, counter, lambda counter: recount(counter, pks))

@@ -93,7 +93,7 @@ def check_columns(counter: Counter) -> Messages:
 
 def check_keys(counter: Counter) -> Messages:
     """Check that owners can be told apart by their keys."""
-    for field in counter.key_fields:
+    for field in counter.pk_fields:
         if not _has_same_values(field, KEY_FIELDS):
             yield error(
                 "E003",

@@ -129,7 +129,7 @@ class Declaration(Owners):
         about = [source.db_table, totals.db_table, *(field.column for field in fields), as_code(self.q)]
         if self.condition.summed:
             about.append(f"sum {self.condition.summed.column}")
-        return digest(*about, *map(kind_of, self.key_fields), *sorted(map(values_of_column, self.columns)))
+        return digest(*about, *map(kind_of, self.pk_fields), *sorted(map(values_of_column, self.columns)))
 
     @cached_property
     def columns(self) -> tuple[Field, ...]:

@@ -1,4 +1,4 @@
-"""Validates primary keys, and builds keys of several columns."""
+"""Validates primary keys, and builds those of several columns."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ..buffer.types import LIMIT
 
 T = TypeVar("T")
 
-Key = Any
-"""An owner's primary key; a CompositeKey if the owner has several columns."""
+Pk = Any
+"""An owner's primary key; a CompositePk if the owner has several columns."""
 
-First = tuple[Key, ...]
+First = tuple[Pk, ...]
 """The values of all columns of an owner but the last."""
 
 ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",\t", ":"), default=str)
 
 
-class CompositeKey(tuple[Key, ...]):
+class CompositePk(tuple[Pk, ...]):
     """The values of several owner columns. It is equal to the tuple of these values.
 
-    As for any other key, its ``str()`` is the owner key: a JSON list, so that no two keys have the same text.
+    As for any other primary key, its ``str()`` is the owner key: a JSON list, so that no two have the same text.
     """
 
     __slots__ = ()
@@ -35,26 +35,26 @@ class CompositeKey(tuple[Key, ...]):
         return ENCODER.encode(self)
 
 
-def values_of(key: Key) -> First:
+def values_of(pk: Pk) -> First:
     """Return the values of a primary key, one for each column of the owner."""
-    return key if isinstance(key, CompositeKey) else (key,)
+    return pk if isinstance(pk, CompositePk) else (pk,)
 
 
-def primary_key(field: Field, value: object) -> Key:
-    """Return a value as a primary key. Raises ValueError for anything else, such as 1.5 or True, and for keys that
+def primary_key(field: Field, value: object) -> Pk:
+    """Return a value as a primary key. Raises ValueError for anything else, such as 1.5 or True, and for what
     no database could store."""
     try:
-        key = None if isinstance(value, bool) else field.to_python(plain(value))
+        pk = None if isinstance(value, bool) else field.to_python(plain(value))
     except (ValidationError, ValueError, TypeError, OverflowError) as error:
         reason = " ".join(getattr(error, "messages", [str(error)]))
         raise ValueError(f"{value!r:.200} is not a primary key: {reason}") from None
-    rounded = isinstance(key, int) and not isinstance(value, str) and key != value
-    if rounded or not fits(field, key):
+    rounded = isinstance(pk, int) and not isinstance(value, str) and pk != value
+    if rounded or not fits(field, pk):
         raise ValueError(f"{value!r:.200} is not a primary key.")
-    return key
+    return pk
 
 
-def many(values: object) -> Iterable[Key]:
+def many(values: object) -> Iterable[Pk]:
     """Return an iterable of instances or primary keys as it is. TypeError for a single one, including a string."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise TypeError(f"Pass a list of instances or primary keys, not {values!r:.200}.")
@@ -67,11 +67,11 @@ def plain(value: T) -> T:
     return value.value if isinstance(value, Enum) and isinstance(value, str | int) else value
 
 
-def fits(field: Field, key: Key) -> bool:
-    """Return whether a database can store this key."""
-    if isinstance(key, int):
-        return -LIMIT <= key < LIMIT
-    if isinstance(key, str):
-        halves = any("\ud800" <= character <= "\udfff" for character in key)  # of surrogate pairs
-        return not halves and "\0" not in key and len(key) <= (field.max_length or len(key))
-    return key is not None
+def fits(field: Field, pk: Pk) -> bool:
+    """Return whether a database can store this primary key."""
+    if isinstance(pk, int):
+        return -LIMIT <= pk < LIMIT
+    if isinstance(pk, str):
+        halves = any("\ud800" <= character <= "\udfff" for character in pk)  # of surrogate pairs
+        return not halves and "\0" not in pk and len(pk) <= (field.max_length or len(pk))
+    return pk is not None

@@ -16,7 +16,7 @@ from django.core.exceptions import ValidationError
 from django.core.signing import BadSignature, Signer
 
 from ..counters import Counter, counter_named, counters_of_notifications, unread_by_kind
-from ..declaration.primary_keys import CompositeKey
+from ..declaration.primary_keys import CompositePk
 from ..exceptions import ConfigurationError
 from ..places import Place, here
 from ..sql.counts import break_down
@@ -39,12 +39,12 @@ class Badge(NamedTuple):
         """The badge of all kinds of the user if this is the badge of a kind, else the badge itself."""
         if self.counter is not unread_by_kind:
             return self
-        return Badge(self.counter, str(CompositeKey(json.loads(self.owner_key)[:1])))
+        return Badge(self.counter, str(CompositePk(json.loads(self.owner_key)[:1])))
 
     @property
     def kind(self) -> str | None:
         """The kind of this badge, if any."""
-        return None if self == self.whole else self.counter.valid_key(self.owner_key)[-1]
+        return None if self == self.whole else self.counter.valid_pk(self.owner_key)[-1]
 
 
 def user_of(request: Any) -> Any:
@@ -55,12 +55,12 @@ def user_of(request: Any) -> Any:
 
 def badge_of(counter: Counter, owner: Any) -> Badge:
     """Return the badge of an owner, given as an instance or a key. Raises ValueError for anything else."""
-    return Badge(counter, str(counter.key(owner)))
+    return Badge(counter, str(counter.pk_of(owner)))
 
 
 def badge_of_kinds(user: Any) -> Badge:
     """Return the badge of all kinds of a user."""
-    return Badge(unread_by_kind, str(CompositeKey(unread_by_kind.first_of_key(user))))
+    return Badge(unread_by_kind, str(CompositePk(unread_by_kind.first_of_pk(user))))
 
 
 def count_once(request: Any, badge: Badge) -> Any:
@@ -85,9 +85,9 @@ def counts_of(badges: Iterable[Badge]) -> dict[Badge, BadgeCount]:
         counter, owner_key = badge
         if counter is unread_by_kind and badge == badge.whole:
             (user,) = json.loads(owner_key)
-            users[badge] = counter.first_of_key(user)
+            users[badge] = counter.first_of_pk(user)
         else:
-            keys[counter][badge] = counter.valid_key(owner_key)
+            keys[counter][badge] = counter.valid_pk(owner_key)
     for counter, by_badge in keys.items():
         owners = by_badge.values()
         counts = counter.counts(owners) if len(owners) > 1 else {key: counter.count(key) for key in owners}
@@ -115,7 +115,7 @@ def badges_of(user: Any, names: Iterable[str] = ()) -> dict[str, Badge]:
         try:
             counter = counter_named(unquote(name.partition("/")[0]))
             owner_key = _signer(user, counter).unsign(name).partition("/")[2]
-            counter.valid_key(owner_key)
+            counter.valid_pk(owner_key)
         except (BadSignature, ConfigurationError, ValidationError):
             continue
         found[name] = Badge(counter, owner_key)

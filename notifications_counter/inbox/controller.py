@@ -16,7 +16,7 @@ class NotificationController:
 
     def __init__(self, user_id: Any):
         """``user_id``: a user or its primary key."""
-        self.user_id = unread.key(user_id)
+        self.user_id = unread.pk_of(user_id)
 
     @property
     def notifications(self) -> NotificationQuerySet:
@@ -51,10 +51,10 @@ class NotificationController:
     def _chosen(self, ids: Iterable[Any] | None) -> NotificationQuerySet:
         if ids is None:
             return self.notifications
-        return self.notifications.filter(pk__in=valid_keys(many(ids)))
+        return self.notifications.filter(pk__in=valid_pks(many(ids)))
 
 
-def valid_keys(values: Iterable[Any]) -> list[Any]:
+def valid_pks(values: Iterable[Any]) -> list[Any]:
     """Return the primary keys of notifications, given as instances, texts or numbers, without invalid ones."""
     found = []
     for value in values:

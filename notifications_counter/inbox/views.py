@@ -31,7 +31,7 @@ from ..declaration.primary_keys import fits
 from ..internals import response_for_exception, url_has_allowed_host_and_scheme
 from ..models import Notification, NotificationQuerySet
 from .badges import badge_of_kinds, count_once
-from .controller import NotificationController, valid_keys
+from .controller import NotificationController, valid_pks
 from .paging import page_of, parse_time
 
 
@@ -230,7 +230,7 @@ class ChangeView(PageView):
     def chosen(self) -> NotificationQuerySet:
         posted = self.request.POST
         if "pk" in posted:
-            found = self.get_queryset().filter(pk__in=valid_keys([posted["pk"]]))
+            found = self.get_queryset().filter(pk__in=valid_pks([posted["pk"]]))
             if not found.exists():
                 raise Http404
             return found
@@ -240,7 +240,7 @@ class ChangeView(PageView):
             case "read":
                 read = self.of_kind(posted.get("kind", "")).read()
                 return read.filter(read_at__lte=parse_time(posted["until"], read.db)) if "until" in posted else read
-        return self.get_queryset().filter(pk__in=valid_keys(posted.getlist("selected")))
+        return self.get_queryset().filter(pk__in=valid_pks(posted.getlist("selected")))
 
 
 class MarkAsReadView(ChangeView):

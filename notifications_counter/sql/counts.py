@@ -10,17 +10,17 @@ from django.db.models import Q, QuerySet
 from django.db.models.expressions import RawSQL
 
 from ..declaration import Declaration
-from ..declaration.primary_keys import First, Key
+from ..declaration.primary_keys import First, Pk
 from .owners import of_owners, per_statement
 
-Breakdown = dict[Key, int]
+Breakdown = dict[Pk, int]
 """Counts by the last column of their owners."""
 
 
-def count_rows(counter: Declaration, keys: Sequence[Key]) -> dict[Key, int]:
+def count_rows(counter: Declaration, pks: Sequence[Pk]) -> dict[Pk, int]:
     """Return the number of rows that count, for each of these owners."""
-    found = dict.fromkeys(keys, 0)
-    for chunk in per_statement(keys, counter.db):
+    found = dict.fromkeys(pks, 0)
+    for chunk in per_statement(pks, counter.db):
         found |= _count(counter, of_owners(counter, counter.owner_fields, chunk, counter.db))
     return found
 
@@ -41,7 +41,7 @@ def break_down(counter: Declaration, firsts: Sequence[First]) -> dict[First, Bre
     return found
 
 
-def _count(counter: Declaration, owners: Q | RawSQL) -> dict[Key, int]:
+def _count(counter: Declaration, owners: Q | RawSQL) -> dict[Pk, int]:
     """Return the number of rows that count, by owner. Owners without such rows are left out."""
     rows: QuerySet = QuerySet(counter.source, using=counter.db).filter(counter.q).filter(owners).order_by()
     counts = rows.values_list(*counter.owner_attnames).annotate(counted_rows=counter.condition.aggregate)

@@ -13,7 +13,7 @@ from django.db.models.expressions import Combinable, RawSQL
 
 from ..buffer.types import UNREADABLE
 from ..declaration import Declaration
-from ..declaration.primary_keys import First, Key, values_of
+from ..declaration.primary_keys import First, Pk, values_of
 from .owners import of_owners
 
 Where = Q | RawSQL
@@ -25,7 +25,7 @@ PAGE = 1000
 class Counted(NamedTuple):
     """An owner in the database: the primary key, the count of its rows, and the stored total."""
 
-    key: Key
+    pk: Pk
     rows: int
     stored: int
 
@@ -36,7 +36,7 @@ class Pages:
     def __init__(self, counter: Declaration):
         self.counter = counter
         self.connection = connections[counter.db]
-        self.columns = [f"counted_owner{i}" for i in range(len(counter.key_fields))]
+        self.columns = [f"counted_owner{i}" for i in range(len(counter.pk_fields))]
         self.total_names = [field.attname for field in counter.total_fields]
 
     def page(self, after: str | None, size: int = PAGE) -> list[Counted]:
@@ -45,21 +45,21 @@ class Pages:
         start = self._position(after)
         return self._read(_after(self.counter.owner_attnames, start), _after(self.total_names, start), size)
 
-    def first_key(self, after: str | None) -> Key | None:
+    def first_pk(self, after: str | None) -> Pk | None:
         """Return the first primary key after an owner key, if there is one, without counting rows."""
         start = self._position(after)
         found = self._read(
             _after(self.counter.owner_attnames, start), _after(self.total_names, start), 1, count=Value(0)
         )
-        return found[0].key if found else None
+        return found[0].pk if found else None
 
-    def these(self, keys: Sequence[Key]) -> list[Counted]:
+    def these(self, pks: Sequence[Pk]) -> list[Counted]:
         """Return these owners, at most PAGE."""
         counter, using = self.counter, self.connection.alias
-        of_rows = of_owners(counter, counter.owner_fields, keys, using)
-        found = self._read(of_rows, of_owners(counter, counter.total_fields, keys, using), PAGE)
-        known = {counted.key for counted in found}
-        return [*found, *(Counted(key, 0, 0) for key in keys if key not in known)]
+        of_rows = of_owners(counter, counter.owner_fields, pks, using)
+        found = self._read(of_rows, of_owners(counter, counter.total_fields, pks, using), PAGE)
+        known = {counted.pk for counted in found}
+        return [*found, *(Counted(pk, 0, 0) for pk in pks if pk not in known)]
 
     def _position(self, owner_key: str | None) -> First | None:
         """Return the primary key of an owner key, as a tuple; None if there is none: another release may have counted
@@ -86,7 +86,7 @@ class Pages:
         )
         with self.connection.cursor() as cursor:
             cursor.execute(sql, (*rows_params, *totals_params))
-            return [Counted(counter.key_of_row(key), int(count), stored) for *key, count, stored in cursor.fetchall()]
+            return [Counted(counter.pk_of_row(pk), int(count), stored) for *pk, count, stored in cursor.fetchall()]
 
     def _compile(
         self, queryset: QuerySet[Model], names: Sequence[str], size: int, **numbers: Combinable

@@ -11,7 +11,7 @@ from django.utils import timezone
 from ..buffer.calls import OWNERS_PER_CALL
 from ..chunks import chunked
 from ..declaration import Declaration
-from ..declaration.primary_keys import Key
+from ..declaration.primary_keys import Pk
 from ..exceptions import ConfigurationError
 from ..internals import BaseDatabaseWrapper, Param
 from ..models.fields import field_of
@@ -41,23 +41,24 @@ class Target:
         self.model = counter.totals
         self.connection = connection
         self.table = connection.ops.quote_name(self.model._meta.db_table)
-        self.owners = [self._column(field.name) for field in counter.total_fields]
-        self.owner = ", ".join(self.owners)
+        self.owner_columns = [self._column(field.name) for field in counter.total_fields]
         self.count = self._column(counter.field)
         self.updated = self._column("updated_at")
 
     def _column(self, name: str) -> str:
         return self.connection.ops.quote_name(str(field_of(self.model, name).column))
 
-    def store(self, counts: Mapping[Key, int]) -> None:
+    def store(self, counts: Mapping[Pk, int]) -> None:
         """Store the counts of these owners, in one statement: the chunk is a table in it."""
         row, others = self.model(), other_fields(self.counter)
         updated_at = field_of(self.model, "updated_at").get_db_prep_save(timezone.now(), self.connection)
         values = [updated_at, *(f.get_db_prep_save(f.pre_save(row, add=True), self.connection) for f in others)]
-        columns = ", ".join((*self.owners, self.count, self.updated, *(self._column(field.name) for field in others)))
-        names = [*(f"owner{i}" for i in range(len(self.owners))), "total"]
-        keys = self.counter.db_columns(list(counts), self.connection)
-        chunk, params = self._chunk(names, [*keys, [*counts.values()]])
+        columns = ", ".join(
+            (*self.owner_columns, self.count, self.updated, *(self._column(field.name) for field in others))
+        )
+        names = [*(f"owner{i}" for i in range(len(self.owner_columns))), "total"]
+        pks = self.counter.db_columns(list(counts), self.connection)
+        chunk, params = self._chunk(names, [*pks, [*counts.values()]])
         with self.connection.cursor() as cursor:
             cursor.execute(
                 f"INSERT INTO {self.table} ({columns}) SELECT {', '.join(names)}, {', '.join(['%s'] * len(values))}"
@@ -77,7 +78,7 @@ class Target:
             parts = [f"json_extract(value, '$[{i}]') AS {name}" for i, name in enumerate(names)]
             return f"(SELECT {', '.join(parts)} FROM json_each(%s)) AS chunk", [rows]
         if vendor == "mysql":  # BIGINT is faster; by default, a text has the character set of the database
-            are_integers = [*(isinstance(field, IntegerField) for field in self.counter.key_fields), True]
+            are_integers = [*(isinstance(field, IntegerField) for field in self.counter.pk_fields), True]
             parts = [
                 f"{name} {'BIGINT' if is_integer else 'TEXT CHARACTER SET utf8mb4'} PATH '$[{i}]'"
                 for i, (name, is_integer) in enumerate(zip(names, are_integers, strict=True))
@@ -88,9 +89,10 @@ class Target:
     def _on_conflict(self) -> str:
         """Return what becomes of a stored total: a new one replaces it, at a new time if it differs."""
         count, updated, stored = self.count, self.updated, f"{self.table}.{self.count}"
+        owner = ", ".join(self.owner_columns)
         if self.connection.vendor != "mysql":
             return (
-                f"ON CONFLICT ({self.owner}) DO UPDATE SET {count} = excluded.{count}, {updated} = excluded.{updated}"
+                f"ON CONFLICT ({owner}) DO UPDATE SET {count} = excluded.{count}, {updated} = excluded.{updated}"
                 f" WHERE {stored} <> excluded.{count}"
             )
         return (  # assignments run from left to right
@@ -98,12 +100,12 @@ class Target:
             f" {count} = VALUES({count})"
         )
 
-    def stored(self, keys: Sequence[Key]) -> dict[Key, int]:
+    def stored(self, pks: Sequence[Pk]) -> dict[Pk, int]:
         """Return the stored totals of these owners, where they exist."""
-        found: dict[Key, int] = {}
-        for chunk in chunked(keys, OWNERS_PER_CALL):
-            where, params = is_one_of(self.counter, self.owners, chunk, self.connection)
+        found, owner = dict[Pk, int](), ", ".join(self.owner_columns)
+        for chunk in chunked(pks, OWNERS_PER_CALL):
+            where, params = is_one_of(self.counter, self.owner_columns, chunk, self.connection)
             with self.connection.cursor() as cursor:  # the ORM is slower
-                cursor.execute(f"SELECT {self.owner}, {self.count} FROM {self.table} WHERE {where}", params)
-                found.update((self.counter.key_of_row(key), total) for *key, total in cursor.fetchall())
+                cursor.execute(f"SELECT {owner}, {self.count} FROM {self.table} WHERE {where}", params)
+                found.update((self.counter.pk_of_row(pk), total) for *pk, total in cursor.fetchall())
         return found

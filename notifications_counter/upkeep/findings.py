@@ -10,7 +10,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from ..declaration import Declaration
-from ..declaration.primary_keys import Key
+from ..declaration.primary_keys import Pk
 from ..models import DoubtRequest
 from .generations import state_row
 from .history import record
@@ -35,7 +35,7 @@ class Difference:
     """A wrong count: the primary key of the ``owner``, what the cached or stored count ``was``, and the number of
     ``rows``."""
 
-    owner: Key
+    owner: Pk
     was: int
     rows: int
 

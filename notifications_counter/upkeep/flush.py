@@ -27,7 +27,7 @@ from ..buffer.types import LIMIT, Fetched
 from ..chunks import chunked
 from ..databases.routing import working_on
 from ..declaration import Declaration
-from ..declaration.primary_keys import Key
+from ..declaration.primary_keys import Pk
 from ..exceptions import BufferUnavailable
 from ..models import CounterState
 from ..sql.counts import count_rows
@@ -91,70 +91,70 @@ class Flusher:
                 return False
         return buffer.drop(batch, row.mark) and batch != own
 
-    def _counts(self, fetched: Sequence[Fetched]) -> dict[Key, int]:
+    def _counts(self, fetched: Sequence[Fetched]) -> dict[Pk, int]:
         """Return what is to be stored, by owner: the cached total, or else the number of rows."""
-        counts, to_count = dict[Key, int](), list[Key]()
+        counts, to_count = dict[Pk, int](), list[Pk]()
         for owner_key, _, total in fetched:
             try:
-                key = self.counter.valid_key(owner_key)
+                pk = self.counter.valid_pk(owner_key)
             except ValidationError:
                 self.skipped[owner_key] = "it is not the primary key of an owner. Find out what wrote it"
                 continue
             if total is None or total < self.counter.least:  # a delta that is committed and not sent is missing
-                to_count.append(key)
+                to_count.append(pk)
             else:
-                counts[key] = total
+                counts[pk] = total
         for some in chunked(to_count, PAGE):
             counts |= self._rows(some)
-        for key in [key for key, count in counts.items() if not -LIMIT <= count < LIMIT]:  # MariaDB would round it
-            self._skip(key, counts)
+        for pk in [pk for pk, count in counts.items() if not -LIMIT <= count < LIMIT]:  # MariaDB would round it
+            self._skip(pk, counts)
         return counts
 
-    def _rows(self, keys: Sequence[Key]) -> dict[Key, int]:
+    def _rows(self, pks: Sequence[Pk]) -> dict[Pk, int]:
         """Count the rows of owners. If the database fails to, as after a time limit, count them one by one."""
         try:
-            return count_rows(self.counter, keys)
+            return count_rows(self.counter, pks)
         except OperationalError as error:
             if time.monotonic() > self.until or not self.target.connection.is_usable():
                 raise
-            if len(keys) == 1:
-                self.skipped[str(keys[0])] = f"its rows cannot be counted: {error}"
+            if len(pks) == 1:
+                self.skipped[str(pks[0])] = f"its rows cannot be counted: {error}"
                 return {}
-            return {key: count for each in keys for key, count in self._rows([each]).items()}
+            return {pk: count for each in pks for pk, count in self._rows([each]).items()}
 
-    def _store(self, counts: dict[Key, int], row: CounterState, mark: str) -> bool:
+    def _store(self, counts: dict[Pk, int], row: CounterState, mark: str) -> bool:
         """Move the mark, and store counts in the order of keys, in one transaction. Returns False if the mark is not
         what the flusher has seen."""
         with transaction.atomic(using=self.counter.db):
             if not state_row(self.counter).filter(mark=row.mark).update(mark=mark):  # rule: mark
                 return False
-            zeros = [key for key, count in counts.items() if not count]
+            zeros = [pk for pk, count in counts.items() if not count]
             needless = set(zeros) - self.target.stored(zeros).keys()  # who has no row needs none
             self._store_these(sorted(counts.keys() - needless), counts)
         row.mark = mark
         return True
 
-    def _store_these(self, keys: Sequence[Key], counts: dict[Key, int]) -> None:
+    def _store_these(self, pks: Sequence[Pk], counts: dict[Pk, int]) -> None:
         """Store the counts of these owners. If the database refuses one, store each half, and skip a single one."""
-        if not keys:
+        if not pks:
             return
         try:
             with transaction.atomic(using=self.counter.db):
-                self.target.store({key: counts[key] for key in keys})
+                self.target.store({pk: counts[pk] for pk in pks})
         except DatabaseError as error:
-            if not _refuses_a_count(error, is_alone=len(keys) == 1):
+            if not _refuses_a_count(error, is_alone=len(pks) == 1):
                 raise
-            if len(keys) == 1:
-                self._skip(keys[0], counts, f": {error}")
+            if len(pks) == 1:
+                self._skip(pks[0], counts, f": {error}")
             else:
-                half = len(keys) // 2
-                self._store_these(keys[:half], counts)
-                self._store_these(keys[half:], counts)
+                half = len(pks) // 2
+                self._store_these(pks[:half], counts)
+                self._store_these(pks[half:], counts)
 
-    def _skip(self, key: Key, counts: dict[Key, int], reason: str = "") -> None:
+    def _skip(self, pk: Pk, counts: dict[Pk, int], reason: str = "") -> None:
         """Leave out a count that the database cannot store."""
         field = self.counter.totals._meta.get_field(self.counter.field)
-        self.skipped[str(key)] = f"{field} cannot hold its count, {counts.pop(key)}{reason}"
+        self.skipped[str(pk)] = f"{field} cannot hold its count, {counts.pop(pk)}{reason}"
 
     def _record_skipped(self) -> None:
         self.result.skipped += len(self.skipped)

@@ -22,7 +22,7 @@ from ..chunks import chunked
 from ..conf import options
 from ..databases.transactions import forbid_transaction
 from ..declaration import Declaration
-from ..declaration.primary_keys import Key
+from ..declaration.primary_keys import Pk
 from ..models import CounterState
 from ..sql.everyone import PAGE, Counted, Pages
 from .findings import Difference, Progress, Result, record_skipped, record_wrong, unexplained
@@ -49,48 +49,48 @@ class Walker:
         """Doubt owners whose cached or stored total differs from the rows. A difference that may come from a commit in
         between is not reported: a second look must find it, too, with nothing that has changed."""
         peeks = self._peek(found)
-        suspects = [counted for counted in found if _wrong_total(counted, peeks[str(counted.key)]) is not None]
+        suspects = [counted for counted in found if _wrong_total(counted, peeks[str(counted.pk)]) is not None]
         self.result.owners += len(found)
         if not suspects:
             return
-        again = self.pages.these([counted.key for counted in suspects])
+        again = self.pages.these([counted.pk for counted in suspects])
         after = self._peek(suspects)
         wrong = []
         for counted in again:
-            peek = after[str(counted.key)]
+            peek = after[str(counted.pk)]
             was = _wrong_total(counted, peek)
-            if was is not None and peek == peeks[str(counted.key)] and not peek.is_in_flight:
-                wrong.append(Difference(counted.key, was, counted.rows))
+            if was is not None and peek == peeks[str(counted.pk)] and not peek.is_in_flight:
+                wrong.append(Difference(counted.pk, was, counted.rows))
         wrong = unexplained(self.counter, wrong)
         self.result.add_wrong(wrong)
         if not self.dry_run:
             record_wrong(self.counter, wrong)
-            self._doubt([counted.key for counted in suspects])
+            self._doubt([counted.pk for counted in suspects])
 
     def compare_stored(self, found: Sequence[Counted]) -> None:
         """Doubt owners whose stored total differs from the rows, at full speed: nothing is cached that is older than
         the walk."""
-        self._doubt([each.key for each in found if each.rows != each.stored])
+        self._doubt([each.pk for each in found if each.rows != each.stored])
         self.result.owners += len(found)
 
     def _peek(self, found: Sequence[Counted]) -> dict[str, Peek]:
-        return self.counter.buffer.peek([str(counted.key) for counted in found])
+        return self.counter.buffer.peek([str(counted.pk) for counted in found])
 
-    def _doubt(self, keys: Sequence[Key]) -> None:
-        self.counter.buffer.doubt([str(key) for key in keys])
+    def _doubt(self, pks: Sequence[Pk]) -> None:
+        self.counter.buffer.doubt([str(pk) for pk in pks])
 
     # --------------------------------------------------------------- on demand
     def compare_these(self, owner_keys: Iterable[str]) -> None:
         """Compare these owners."""
         for some in chunked(list(dict.fromkeys(owner_keys)), PAGE):
-            self.compare(self.pages.these([self.counter.valid_key(owner_key) for owner_key in some]))
+            self.compare(self.pages.these([self.counter.valid_pk(owner_key) for owner_key in some]))
 
     def compare_everyone(self) -> None:
         """Compare everyone."""
         position = None
         while not self.result.unfinished and (found := self._page(position)):
             self.compare(found)
-            position = str(found[-1].key)
+            position = str(found[-1].pk)
             self.progress("compared", self.result.owners, None)
             self.result.unfinished = time.monotonic() > self.until
 
@@ -105,10 +105,10 @@ class Walker:
                     if not self.pages.connection.is_usable():
                         raise
                     reason = str(error)
-            key = self.pages.first_key(after)
-            if key is None:
+            pk = self.pages.first_pk(after)
+            if pk is None:
                 return []
-            after = str(key)
+            after = str(pk)
             self.result.skipped += 1
             if not self.dry_run:
                 record_skipped(self.counter, {after: reason})
@@ -135,7 +135,7 @@ class Walker:
             (self.compare if is_gentle else self.compare_stored)(found)
             rest = (time.monotonic() - started) * (1 / SHARE - 1) if is_gentle else 0
             resumes_at = timezone.now() + timedelta(seconds=rest)
-            is_ours = self._move(row, walked_to=str(found[-1].key), walk_resumes_at=resumes_at)
+            is_ours = self._move(row, walked_to=str(found[-1].pk), walk_resumes_at=resumes_at)
             self.progress("compared", self.result.owners, None)
             if is_gentle or not is_ours:
                 break

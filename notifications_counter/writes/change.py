@@ -32,7 +32,7 @@ def add(deltas: dict[OwnerKey, Delta], owner_key: OwnerKey, delta: Delta) -> Non
 
 def changed(change: Change) -> OwnerKeys:
     """Return the owners whose counts may have changed."""
-    owners = {c: [key for key, delta in deltas.items() if delta != 0] for c, deltas in change.items()}
+    owners = {c: [o for o, delta in deltas.items() if delta != 0] for c, deltas in change.items()}
     return {counter: owner_keys for counter, owner_keys in owners.items() if owner_keys}
 
 

@@ -23,7 +23,7 @@ def doubt(owners: OwnerKeys) -> None:
             if EVERYONE in owner_keys:
                 counter.buffer.doubt_everyone()
             else:
-                counter.buffer.doubt([key for key in owner_keys if key is not EVERYONE])
+                counter.buffer.doubt([owner_key for owner_key in owner_keys if owner_key is not EVERYONE])
 
 
 def request_recounts(using: str, owners: OwnerKeys) -> None:

@@ -30,28 +30,28 @@ except that an ImageField may set its dimensions."""
 class Contribution(NamedTuple):
     """What each row of a statement contributes to a counter, as far as the statement says.
 
-    ``owner``  an owner key; None if the rows have no owner; EVERYONE if they may be anyone's
-    ``value``  what a row adds to the count, 0 if it does not count; None if only the database can tell
+    ``owner_key``  None if the rows have no owner; EVERYONE if they may be anyone's
+    ``value``      what a row adds to the count, 0 if it does not count; None if only the database can tell
     """
 
-    owner: OwnerKey | None
+    owner_key: OwnerKey | None
     value: int | None
 
     @property
     def names_owner(self) -> bool:
         """Whether it says whose count the rows are part of, if they count at all."""
-        return self.value == 0 or self.owner is not EVERYONE
+        return self.value == 0 or self.owner_key is not EVERYONE
 
 
 def contribution(counter: Declaration, facts: Mapping[str, object], connection: BaseDatabaseWrapper) -> Contribution:
     """Return what rows contribute according to these facts."""
     values = [facts.get(name, NOT_NULL) for name in counter.owner_attnames]
-    owner: OwnerKey | None = EVERYONE
+    owner_key: OwnerKey | None = EVERYONE
     if None in values:
-        owner = None
-    elif not any(map(_is_uncertain, counter.key_fields, values)):
-        (owner,) = counter.owner_keys([[value] for value in values])
-    return Contribution(owner, counter.condition.value_of(facts, connection))
+        owner_key = None
+    elif not any(map(_is_uncertain, counter.pk_fields, values)):
+        (owner_key,) = counter.owner_keys([[value] for value in values])
+    return Contribution(owner_key, counter.condition.value_of(facts, connection))
 
 
 def _is_uncertain(field: models.Field, value: object) -> bool:

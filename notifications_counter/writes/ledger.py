@@ -15,7 +15,7 @@ from django.dispatch import receiver
 from ..databases.identity import identify
 from ..databases.routing import schema_of
 from ..declaration import Declaration, declarations
-from ..declaration.primary_keys import Key
+from ..declaration.primary_keys import Pk
 from ..exceptions import BufferUnavailable
 from ..internals import (
     BaseDatabaseWrapper,
@@ -183,13 +183,13 @@ class Ledger:
                 log.rolled_back(self._connection())
 
     # ------------------------------------------------------------------ reads
-    def keys_to_count(self, counter: Declaration, keys: Sequence[Key]) -> Sequence[Key]:
+    def pks_to_count(self, counter: Declaration, pks: Sequence[Pk]) -> Sequence[Pk]:
         """Return the primary keys of those owners whose rows this connection must count, because its transaction has
         changed some, or may have: nobody notes what one that was not begun by ``atomic()`` changes."""
         touched = [log.deltas[counter] for log in self._logs.values() if counter in log.deltas]
         if in_manual_transaction(self._connection()) or any(EVERYONE in deltas for deltas in touched):
-            return keys
-        return [key for key in keys if any(str(key) in deltas for deltas in touched)] if touched else ()
+            return pks
+        return [pk for pk in pks if any(str(pk) in deltas for deltas in touched)] if touched else ()
 
 
 @receiver(connection_created)

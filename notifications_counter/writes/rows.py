@@ -17,7 +17,7 @@ from django.db.models.lookups import Exact, In
 
 from ..declaration import Declaration
 from ..declaration.condition import expressions_of, is_lookup_of_django
-from ..declaration.primary_keys import Key
+from ..declaration.primary_keys import Pk
 from ..internals import BaseDatabaseWrapper, Col, ExtraWhere, Param, Query, SQLCompiler
 from ..sql.owners import per_statement
 from .change import OwnerKey
@@ -40,7 +40,7 @@ def is_of_one_table(query: Query) -> bool:
     )
 
 
-def lists_keys(query: Query) -> bool:
+def lists_pks(query: Query) -> bool:
     """Return whether the WHERE clause is a list of primary keys, as those of ``save()`` and ``bulk_update()`` are."""
     lookup: Any = query.where.children[0] if len(query.where.children) == 1 else None
     is_list = isinstance(lookup, Exact | In) and is_lookup_of_django(lookup) and not query.where.negated
@@ -71,7 +71,7 @@ def selects_first(query: Query) -> bool:
 class Columns:
     """The columns that rows are asked for, compiled once.
 
-    ``key``     the columns of the primary key, by which rows are locked
+    ``pk``      the columns of the primary key, by which rows are locked
     ``sql``     for each counter, the columns of the owner, and the value that a row adds to the count, with ``params``
     ``fields``  their fields, for conversion; None if a column needs none
     """
@@ -80,7 +80,7 @@ class Columns:
         query = Query(model)
         compiler, table = query.get_compiler(using), query.get_initial_alias()
         self.table = connections[using].ops.quote_name(table)
-        self.key = ", ".join(compiler.compile(field.get_col(table))[0] for field in model._meta.pk_fields)
+        self.pk = ", ".join(compiler.compile(field.get_col(table))[0] for field in model._meta.pk_fields)
         expressions = [column for c in counters for column in (*map(F, c.owner_attnames), c.condition.value)]
         columns: list[Any] = [expression.resolve_expression(query) for expression in expressions]
         sql, params = zip(*map(compiler.compile, columns), strict=True)
@@ -125,7 +125,7 @@ def lock_rows(query: Query, connection: BaseDatabaseWrapper, counters: tuple[Dec
         where, params = "1 = 1", ()
     except EmptyResultSet:
         return Tally()
-    sql = f"SELECT {ours.sql} FROM {ours.table} WHERE {where} ORDER BY {ours.key}"
+    sql = f"SELECT {ours.sql} FROM {ours.table} WHERE {where} ORDER BY {ours.pk}"
     if connection.features.has_select_for_update:  # as an UPDATE does: others may go on referring to the rows
         sql += f" {connection.ops.for_update_sql(no_key=connection.features.has_select_for_no_key_update)}"
     with connection.cursor() as cursor:
@@ -133,8 +133,8 @@ def lock_rows(query: Query, connection: BaseDatabaseWrapper, counters: tuple[Dec
         return tally(cursor, ours, compiler)
 
 
-def lock_keys(
-    model: type[Model], connection: BaseDatabaseWrapper, pks: Sequence[Key], counters: tuple[Declaration, ...]
+def lock_pks(
+    model: type[Model], connection: BaseDatabaseWrapper, pks: Sequence[Pk], counters: tuple[Declaration, ...]
 ) -> Tally[Row]:
     """Lock the rows with these primary keys that exist."""
     found = Tally[Row]()

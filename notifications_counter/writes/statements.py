@@ -24,8 +24,8 @@ from .rows import (
     Sums,
     columns_of,
     is_repeatable,
-    lists_keys,
-    lock_keys,
+    lists_pks,
+    lock_pks,
     lock_rows,
     sums_of,
     tally,
@@ -80,12 +80,12 @@ class Insert(Statement):
             for instance in query.objs:
                 values = vars(instance)
                 facts = {name: values[name] for name in said if name in values}
-                owner, value = contribution(counter, facts, self.connection)
-                if owner is None or value == 0:
+                owner_key, value = contribution(counter, facts, self.connection)
+                if owner_key is None or value == 0:
                     continue
-                if owner is EVERYONE:
+                if owner_key is EVERYONE:
                     return None
-                add(sums, owner, value)
+                add(sums, owner_key, value)
         return added
 
     def execute(self) -> tuple[object, Change]:
@@ -121,17 +121,17 @@ class Insert(Statement):
         query, result = self.query, self.run(self.fields)
         updated = {field.attname for field in query.update_fields}
         moves = query.on_conflict is not None and any(counter.moves(updated) for counter in self.counters)
-        key, returned = query.model._meta.pk.attname, [field.attname for field in self.fields or ()]
-        # A row that was in conflict by other columns has a key of its own.
-        is_told = key in returned or not {*query.unique_fields} - {*query.model._meta.pk_fields}
+        pk, returned = query.model._meta.pk.attname, [field.attname for field in self.fields or ()]
+        # A row that was in conflict by other columns has a primary key of its own.
+        is_told = pk in returned or not {*query.unique_fields} - {*query.model._meta.pk_fields}
         if moves or not self.is_stock or not is_told:
             return result, everyone(self.counters)
-        if key in returned:
-            pks = [row[returned.index(key)] for row in result or () if row is not None]
+        if pk in returned:
+            pks = [row[returned.index(pk)] for row in result or () if row is not None]
         else:
-            pks = [getattr(instance, key, None) for instance in query.objs]
-        found = lock_keys(query.model, self.connection, pks, self.counters)
-        if found.total() != len(pks):  # a key is unknown, an expression, or stored in another form
+            pks = [getattr(instance, pk, None) for instance in query.objs]
+        found = lock_pks(query.model, self.connection, pks, self.counters)
+        if found.total() != len(pks):  # one is unknown, an expression, or stored in another form
             return result, everyone(self.counters)
         deltas: Change = {}
         for counter, sums in sums_of(self.counters, found).items():
@@ -162,14 +162,14 @@ class Effect(NamedTuple):
     @property
     def owner_keys(self) -> set[OwnerKey]:
         """The owners whose counts may change, as far as it says."""
-        owners = {said.owner for said in (self.before, self.after) if said.value != 0}
-        return {owner for owner in owners if isinstance(owner, str)}
+        owner_keys = {said.owner_key for said in (self.before, self.after) if said.value != 0}
+        return {owner_key for owner_key in owner_keys if isinstance(owner_key, str)}
 
     def deltas(self, before: Sums) -> dict[OwnerKey, Delta]:
         """Return the deltas, given the rows before, if it says what becomes of a row."""
         deltas: dict[OwnerKey | None, int] = dict.fromkeys(before, 0)
         for owner_key, (total, number) in before.items():
-            owner_after = self.after.owner if self.moves else owner_key
+            owner_after = self.after.owner_key if self.moves else owner_key
             deltas[owner_key] -= total
             deltas[owner_after] = deltas.get(owner_after, 0) + number * (self.after.value or 0)
         return {owner_key: delta for owner_key, delta in deltas.items() if owner_key is not None and delta}
@@ -225,18 +225,18 @@ class UpdateOrDelete(Statement):
             before, after, _ = effect
             deltas[counter] = doubts_of(effect.owner_keys)
             if before.value is not None and after.value is not None:
-                deltas[counter] = effect.deltas({before.owner: (number * before.value, number)})
+                deltas[counter] = effect.deltas({before.owner_key: (number * before.value, number)})
         return result, deltas
 
     def _can_return(self) -> bool:
         """Return whether PostgreSQL can return whose rows have changed. An UPDATE returns rows as they are after it,
-        without their owners before. Of the few rows of some keys, locking them says more."""
+        without their owners before. Of a few rows by primary keys, locking them says more."""
         if not self.is_stock or self.connection.vendor != "postgresql":
             return False
         if self.is_delete:
             return True
         effects = self.effects.values()
-        says_more = lists_keys(self.query) and any(effect.before.value is None for effect in effects)
+        says_more = lists_pks(self.query) and any(effect.before.value is None for effect in effects)
         return not (self.fields or says_more or any(effect.moves for effect in effects))
 
     def _return(self) -> tuple[object, Change]:
@@ -270,10 +270,11 @@ class UpdateOrDelete(Statement):
 
     def _lock(self) -> tuple[object, Change]:
         """Lock the rows first, and see whose they are and whether they count. They stay those that it selects. If it
-        doesn't say whose they become, as ``bulk_update()``, see that afterwards: by keys, it still selects them."""
+        doesn't say whose they become, as ``bulk_update()``, see that afterwards: by primary keys, it still selects
+        them."""
         query, connection, counters = self.query, self.connection, self.counters
         says_whose = all(effect.after.names_owner or not effect.moves for effect in self.effects.values())
-        if not is_repeatable(query) or not (says_whose or lists_keys(query)):
+        if not is_repeatable(query) or not (says_whose or lists_pks(query)):
             result, number = self._execute()
             return result, everyone(counters) if number else {}
         before, after = lock_rows(query, connection, counters), Tally[Row]()
@@ -283,7 +284,7 @@ class UpdateOrDelete(Statement):
         if not says_whose:
             after = lock_rows(query, connection, counters)
         if number > before.total() or (not says_whose and after.total() < before.total()):
-            return result, everyone(counters)  # it has changed others, too, or rows have other keys now
+            return result, everyone(counters)  # it has changed others, too, or rows have other primary keys now
         deltas: Change = {}
         sums_before, sums_after = sums_of(counters, before), sums_of(counters, after)
         for counter, effect in self.effects.items():

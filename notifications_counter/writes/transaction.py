@@ -83,15 +83,15 @@ class TransactionLog:
             except BufferUnavailable:  # the id of the database is unknown
                 refused[counter] = owner_keys
                 continue
-            named = [key for key in owner_keys if key is not EVERYONE]
+            named = [owner_key for owner_key in owner_keys if owner_key is not EVERYONE]
             for some in [()] if len(named) < len(owner_keys) else chunked(named, OWNERS_PER_CALL):
                 intents.append(Intent(os.urandom(16).hex(), counter, buffer, some))
         self.announced_at = min(self.announced_at, time.monotonic())
         for group in _grouped(intents):
             self.intents += group  # first, in case of an exception: Redis can handle an unknown one
             calls = []
-            for id, _, buffer, keys in group:
-                calls.append(buffer.announcement(id, keys))
+            for id, _, buffer, some in group:
+                calls.append(buffer.announcement(id, some))
             for intent, reply in zip(group, group[0].buffer.client.send(calls), strict=True):
                 if reply == ANNOUNCED:
                     continue
@@ -124,7 +124,8 @@ class TransactionLog:
         for group in groups:
             calls = []
             for id, counter, buffer, owner_keys in group:
-                calls.append(buffer.confirmation(id, owner_keys, [self.deltas[counter][key] for key in owner_keys]))
+                deltas = [self.deltas[counter][owner_key] for owner_key in owner_keys]
+                calls.append(buffer.confirmation(id, owner_keys, deltas))
             # The owners are in flight until Redis has run the last one, or for HEAL_AFTER seconds (rule: slow).
             wait = group is not groups[-1] or time.monotonic() - self.announced_at >= options.HEAL_AFTER / 2
             group[0].buffer.client.send(calls, urgent=True, wait=wait)

@@ -20,9 +20,9 @@ def vote(shop: int, item: int = 1, stars: int = 1, number: int = 1) -> None:
 def test_an_owner_key_stands_for_one_owner_and_comes_back(alice):
     owner_keys = set()
     for text in TEXTS:
-        key = unread_by_app.key((alice, text))
+        key = unread_by_app.pk_of((alice, text))
         assert key == (alice.pk, text)
-        assert unread_by_app.valid_key(str(key)) == key
+        assert unread_by_app.valid_pk(str(key)) == key
         assert unread_by_app.owner_keys([[alice.pk], [text]]) == [str(key)]
         owner_keys.add(str(key))
     assert len(owner_keys) == len(TEXTS)
@@ -37,7 +37,7 @@ def test_what_is_no_owner_key_is_rejected():
         "[1,\t1,\tNaN]", "[1,\t1,\t007]", f"[1,\t1,\t{2**63}]", f"[1,\t1,\t{'9' * 5000}]",
     ):  # fmt: skip
         with pytest.raises(ValidationError):
-            votes.valid_key(owner_key)
+            votes.valid_pk(owner_key)
 
 
 def test_what_is_no_owner_is_an_error():

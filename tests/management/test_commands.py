@@ -139,7 +139,7 @@ def test_recount_prints_each_wrong_count(few_healed, make_user):
 
 
 def test_recount_says_what_is_wrong_with_its_options(few_healed):
-    bad = "x" * 101 if unread.key_fields[0].get_internal_type() == "CharField" else "nobody"
+    bad = "x" * 101 if unread.pk_fields[0].get_internal_type() == "CharField" else "nobody"
     for options, error in (
         (["--counter", "unread", "--owner", bad], "is not a primary key.* Pass --owner"),
         (["--owner", "1"], "Add --counter"),

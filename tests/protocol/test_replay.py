@@ -24,7 +24,7 @@ from notifications_counter.buffer import Buffer, buffer
 from notifications_counter.buffer.client import Client, read_all_owed
 from notifications_counter.conf import options
 from notifications_counter.counters import Counter
-from notifications_counter.declaration.primary_keys import CompositeKey
+from notifications_counter.declaration.primary_keys import CompositePk
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import CounterState, DoubtRequest
 from notifications_counter.sql import counts
@@ -100,7 +100,7 @@ class Replay:
     def __init__(self, scenario: str, monkeypatch: pytest.MonkeyPatch):
         start = start_of(scenario)
         self.models, self.at_first = start.processes, start.db.owners
-        self.keys = [CompositeKey((1, item, 5)) for item, _ in enumerate(start.db.owners)]
+        self.keys = [CompositePk((1, item, 5)) for item, _ in enumerate(start.db.owners)]
         self.trouble, self.move = "", model.Move(0, "", "")  # of what is sent now
         self.held: list[Any] = []  # DoubtRequests to be committed with the rows
         self.logs: dict[int, writes.TransactionLog] = {}  # by writer
@@ -305,7 +305,7 @@ def in_force() -> str:
     return generation(votes.buffer)
 
 
-def add_rows(key: CompositeKey, number: int, old: int) -> None:
+def add_rows(key: CompositePk, number: int, old: int) -> None:
     """Rows that count by the new declaration, and others that count by the old one, unseen by the counter."""
     for count, what in ((number, {"hidden": False}), (old, {"hidden": True, "points": 1})):
         about: dict[str, Any] = dict(zip(votes.owner_attnames, key, strict=True)) | what

@@ -37,7 +37,7 @@ def doubts(counter: Counter) -> int:
 def fits(counter: Counter, key: Any) -> bool:
     """Whether it could be an owner of this counter."""
     try:
-        return counter.key(key) == key
+        return counter.pk_of(key) == key
     except ValueError:
         return False
 

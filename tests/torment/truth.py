@@ -61,7 +61,7 @@ def this_is(call: str) -> None:
 
 def owner_name(owner: Any, condition: Q | None = None) -> str:
     """The name of an owner whose rows are counted by a condition, or by the one of this release."""
-    return f"{unread.key(owner)}{' by kind' if (condition or unread.q) == NARROW else ''}"
+    return f"{unread.pk_of(owner)}{' by kind' if (condition or unread.q) == NARROW else ''}"
 
 
 def take() -> dict[str, Numbers]:

@@ -169,7 +169,7 @@ def test_what_a_fingerprint_is_made_of():
         fingerprint(Q(kind=Length("title"))),
         fingerprint(Q(pk=status(1))),
         fingerprint(~Q(Q(pk__in=[status(2)]))),
-        fingerprint(key_fields=(TextField(),)),
+        fingerprint(pk_fields=(TextField(),)),
         fingerprint(sum="id"),
         fingerprint(field="unseen_count"),
         fingerprint(totals_label="tasks.ProjectTaskCount", field="open_count"),
@@ -177,7 +177,7 @@ def test_what_a_fingerprint_is_made_of():
         fingerprint(Q(), source_label="tasks.Transfer", owner="receiver"),
     ]
     assert len({fingerprint(), *others}) == 1 + len(others)
-    assert len({fingerprint(key_fields=(kind(),)) for kind in (IntegerField, BigAutoField)}) == 1
+    assert len({fingerprint(pk_fields=(kind(),)) for kind in (IntegerField, BigAutoField)}) == 1
 
 
 def test_a_flusher_that_starts_while_counting_is_off_is_not_replaced(alice):

@@ -212,7 +212,7 @@ def uncountable(user: Any) -> Iterator[None]:
 
     def limited_page(self: Pages, *args: Any) -> Any:
         found = page(self, *args)
-        if user.pk in [counted.key for counted in found]:
+        if user.pk in [counted.pk for counted in found]:
             raise OperationalError("canceling statement due to statement timeout")
         return found
 

@@ -74,9 +74,9 @@ def test_what_an_instance_says_of_its_row(written, said):
 def test_a_text_that_a_database_may_cut_names_nobody(most, names):
     counter: Any = SimpleNamespace(
         owner_attnames=["owner"],
-        key_fields=[models.CharField(max_length=most)],
+        pk_fields=[models.CharField(max_length=most)],
         has_several_columns=False,
         owner_keys=lambda columns: columns[0],
         condition=SimpleNamespace(value_of=lambda *_: 1),
     )
-    assert contribution(counter, {"owner": "long"}, connection).owner == ("long" if names else EVERYONE)
+    assert contribution(counter, {"owner": "long"}, connection).owner_key == ("long" if names else EVERYONE)

@@ -6,7 +6,7 @@ import math
 from django.core.management.base import CommandError, CommandParser
 
 from ...counters import Counter, all_counters, counter_named
-from ...declaration.primary_keys import Key
+from ...declaration.primary_keys import Pk
 from ...places import LocalCounter, at, at_each
 from ..console import CounterCommand, add_places, find_counters, number
 
@@ -49,21 +49,21 @@ class Command(CounterCommand):
         if owner and not counter:
             raise CommandError("Whose owner is it? Add --counter to --owner.")
         counters = [counter_named(name) for name in dict.fromkeys(counter)] if counter else all_counters()
-        keys = {each.name: keys_of(each, owner) for each in counters} if owner else {}
+        pks = {each.name: pks_of(each, owner) for each in counters} if owner else {}
         todo = find_counters(counters, database, schema)
         for local in todo if restored else ():
             with at(local.place):
                 local.counter.invalidate()
         self.dry_run = dry_run
-        at_each(todo, lambda local: self.recount(local, keys.get(local.counter.name)))
+        at_each(todo, lambda local: self.recount(local, pks.get(local.counter.name)))
 
-    def recount(self, local: LocalCounter[Counter], keys: list[Key] | None) -> None:
+    def recount(self, local: LocalCounter[Counter], pks: list[Pk] | None) -> None:
         name, counter, _ = local
         progress = self.progress_of(name)
         self.begin()
         if not self.dry_run:
             self.say_wrong(name, counter.heal(math.inf, progress))
-        result = counter.recount(keys, self.dry_run, progress=progress)
+        result = counter.recount(pks, self.dry_run, progress=progress)
         self.say_wrong(name, result)
         if not self.dry_run:
             counter.flush()
@@ -73,10 +73,10 @@ class Command(CounterCommand):
         self.say_problems(local)
 
 
-def keys_of(counter: Counter, values: list[str]) -> list[Key]:
+def pks_of(counter: Counter, values: list[str]) -> list[Pk]:
     """Return these values of --owner as primary keys of a counter. Raises CommandError if one is none."""
     try:
-        return [counter.key(json.loads(value) if counter.has_several_columns else value) for value in values]
+        return [counter.pk_of(json.loads(value) if counter.has_several_columns else value) for value in values]
     except ValueError as error:
         raise CommandError(
             f"{error} Pass --owner a primary key of an owner of the counter {counter.name!r}, once for each."
