@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -18,7 +19,7 @@ from django.core.signing import BadSignature, Signer
 from ..counters import Counter, counter_named, counters_of_notifications, unread_by_kind
 from ..declaration.primary_keys import CompositePk
 from ..exceptions import ConfigurationError
-from ..places import Place, here
+from ..places import Place, at, here
 from ..sql.counts import break_down
 
 CACHE = "_notifications_counter_counts"
@@ -29,8 +30,9 @@ BadgeCount = int | dict[str, int]
 
 
 class Badge(NamedTuple):
-    """A counter and an owner key. The badge of all kinds of a user has an owner key without the kind."""
+    """A counter at a place, and an owner key. The badge of all kinds of a user has an owner key without the kind."""
 
+    place: Place
     counter: Counter
     owner_key: str
 
@@ -39,7 +41,7 @@ class Badge(NamedTuple):
         """The badge of all kinds of the user if this is the badge of a kind, else the badge itself."""
         if self.counter is not unread_by_kind:
             return self
-        return Badge(self.counter, str(CompositePk(json.loads(self.owner_key)[:1])))
+        return self._replace(owner_key=str(CompositePk(json.loads(self.owner_key)[:1])))
 
     @property
     def kind(self) -> str | None:
@@ -55,46 +57,45 @@ def user_of(request: Any) -> Any:
 
 def badge_of(counter: Counter, owner: Any) -> Badge:
     """Return the badge of an owner, given as an instance or a key. Raises ValueError for anything else."""
-    return Badge(counter, str(counter.pk_of(owner)))
+    return Badge(here(counter.source), counter, str(counter.pk_of(owner)))
 
 
 def badge_of_kinds(user: Any) -> Badge:
     """Return the badge of all kinds of a user."""
-    return Badge(unread_by_kind, str(CompositePk(unread_by_kind.first_of_pk(user))))
+    return Badge(here(unread_by_kind.source), unread_by_kind, str(CompositePk(unread_by_kind.first_of_pk(user))))
 
 
 def count_once(request: Any, badge: Badge) -> Any:
     """Return the count of a badge, read once per request and tenant."""
-    counts: dict[tuple[Place, Badge], Any] = getattr(request, CACHE, {})
-    local, whole = ((here(badge.counter.source), each) for each in (badge, badge.whole))
-    if whole in counts and whole != local:
-        return counts[whole].get(badge.kind, 0)
-    if local not in counts:
-        counts[local] = counts_of([badge])[badge]
+    counts: dict[Badge, Any] = getattr(request, CACHE, {})
+    if badge.whole != badge and badge.whole in counts:
+        return counts[badge.whole].get(badge.kind, 0)
+    if badge not in counts:
+        counts |= counts_of([badge])
         if request is not None:
             setattr(request, CACHE, counts)
-    return counts[local]
+    return counts[badge]
 
 
-def counts_of(badges: Iterable[Badge]) -> dict[Badge, BadgeCount]:
-    """Return the counts of badges. All badges of a counter are read together, and so are all kinds of a user."""
+def counts_of(badges: Iterable[Badge], *without: type[Exception]) -> dict[Badge, BadgeCount]:
+    """Return the counts of badges, wherever they are counted. All badges of a counter are read together, and so are all
+    kinds of a user. Leave out those whose reading raises one of these errors."""
     found: dict[Badge, BadgeCount] = {}
-    keys: dict[Counter, dict[Badge, Any]] = defaultdict(dict)
-    users: dict[Badge, tuple[Any, ...]] = {}
+    groups: dict[tuple[Place, Counter, bool], list[Badge]] = defaultdict(list)
     for badge in badges:
-        counter, owner_key = badge
-        if counter is unread_by_kind and badge == badge.whole:
-            (user,) = json.loads(owner_key)
-            users[badge] = counter.first_of_pk(user)
-        else:
-            keys[counter][badge] = counter.valid_pk(owner_key)
-    for counter, by_badge in keys.items():
-        owners = by_badge.values()
-        counts = counter.counts(owners) if len(owners) > 1 else {key: counter.count(key) for key in owners}
-        found |= {badge: counts[key] for badge, key in by_badge.items()}
-    if users:
-        kinds = break_down(unread_by_kind, list(users.values()))
-        found |= {badge: dict(sorted(kinds[user].items())) for badge, user in users.items()}
+        has_kinds = badge.counter is unread_by_kind and badge == badge.whole
+        groups[badge.place, badge.counter, has_kinds].append(badge)
+    for (place, counter, has_kinds), group in groups.items():
+        pks: dict[Badge, Any]
+        counts: dict[Any, Any]
+        with suppress(*without), at(place):
+            if has_kinds:
+                pks = {badge: counter.first_of_pk(json.loads(badge.owner_key)) for badge in group}
+                counts = {user: dict(sorted(n.items())) for user, n in break_down(counter, list(pks.values())).items()}
+            else:
+                pks = {badge: counter.valid_pk(badge.owner_key) for badge in group}
+                counts = counter.counts(pks.values())
+            found |= {badge: counts[pk] for badge, pk in pks.items()}
     return found
 
 
@@ -118,7 +119,7 @@ def badges_of(user: Any, names: Iterable[str] = ()) -> dict[str, Badge]:
             counter.valid_pk(owner_key)
         except (BadSignature, ConfigurationError, ValidationError):
             continue
-        found[name] = Badge(counter, owner_key)
+        found[name] = Badge(here(counter.source), counter, owner_key)
     return found
 
 

@@ -3,7 +3,7 @@
 In each process with open streams, one thread with one connection to Redis listens for owners whose count changes. It
 reads the counts of their badges, many at once, and hands them to the feeds of the streams: at first immediately, then
 at most every GAP. It also reads all of them every 20 seconds and after each reconnect, so that a missed message only
-makes a stream late. The thread works for all tenants, so each badge comes with its place.
+makes a stream late. The thread works for all tenants.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import asyncio
 import json
 import logging
 import time
-from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
-from threading import Lock, Thread
+from threading import RLock, Thread
 from typing import Any, NamedTuple
 
 import redis
@@ -30,7 +29,7 @@ from ..caches import reason_of
 from ..conf import options
 from ..counters import Counter
 from ..exceptions import BufferUnavailable
-from ..places import LocalCounter, Place, at
+from ..places import Place, at
 from .badges import Badge, BadgeCount, counts_of
 
 logger = logging.getLogger("notifications_counter")
@@ -46,37 +45,30 @@ MAX_STREAMS = 20
 
 
 class Channel(NamedTuple):
-    """The counter behind a channel."""
-
-    local: LocalCounter[Counter]
-    buffer: Buffer
-
-
-class LocalBadge(NamedTuple):
-    """A badge, and the place where it is counted."""
+    """Where Redis publishes the changes of a counter."""
 
     place: Place
-    badge: Badge
+    counter: Counter
+    buffer: Buffer
 
-    @property
-    def local_counter(self) -> LocalCounter[Counter]:
-        return LocalCounter(self.badge.counter.name, self.badge.counter, self.place)
+    def listen(self) -> None:
+        """Ask Redis to go on publishing changes."""
+        with suppress(BufferUnavailable):
+            self.buffer.listen(LISTEN)
 
 
 class Feed:
-    """The counts for one open stream. Only the event loop of the stream touches it."""
+    """The counts for one open stream of a user, who is known by the badge of `unread`. Only the event loop of the
+    stream touches it."""
 
-    __slots__ = ("loop", "news", "user", "badges", "counts", "is_open")
-
-    def __init__(self, user: str, badges: Iterable[LocalBadge]) -> None:
+    def __init__(self, user: Badge, badges: Iterable[Badge]) -> None:
         self.loop = asyncio.get_running_loop()
         self.news = asyncio.Event()
         self.user = user
         self.badges = frozenset(badges)
-        self.counts: dict[LocalBadge, BadgeCount] = {}
-        self.is_open = True
+        self.counts: dict[Badge, BadgeCount] = {}
 
-    def update(self, counts: Mapping[LocalBadge, BadgeCount]) -> None:
+    def update(self, counts: Mapping[Badge, BadgeCount]) -> None:
         if not counts.items() <= self.counts.items():
             self.counts.update(counts)
             self.news.set()
@@ -86,24 +78,24 @@ class Feeds:
     """The feeds of a process, and the thread that updates them while any is open."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        self._by_badge: dict[LocalBadge, set[Feed]] = {}
-        self._numbers: Tally[str] = Tally()  # of feeds, by user
+        self._lock = RLock()
+        self._by_badge: dict[Badge, set[Feed]] = {}
         self._thread: Thread | None = None
         self._is_deaf = False
         self._has_changed = True  # has a feed been opened or closed since the channels were chosen?
 
-    def has_room(self, user: str) -> bool:
+    def has_room(self, user: Badge) -> bool:
         """Return whether a user may open one more feed."""
-        return self._numbers[user] < MAX_STREAMS
+        with self._lock:
+            return sum(feed.user == user for feed in self._by_badge.get(user, ())) < MAX_STREAMS
 
-    def open(self, user: str, badges: Iterable[LocalBadge]) -> Feed | None:
-        """Open a feed of these badges, which the caller must close. Return None if the user has too many."""
+    def open(self, user: Badge, badges: Iterable[Badge]) -> Feed | None:
+        """Open a feed of these badges, among them the user's, which the caller must close. Return None if the user has
+        too many."""
         feed = Feed(user, badges)
         with self._lock:
             if not self.has_room(user):
                 return None
-            self._numbers[user] += 1
             for badge in feed.badges:
                 self._by_badge.setdefault(badge, set()).add(feed)
             self._has_changed = True
@@ -115,17 +107,11 @@ class Feeds:
     def close(self, feed: Feed) -> None:
         """Close a feed, if it is open."""
         with self._lock:
-            if not feed.is_open:
-                return
-            feed.is_open = False
             for badge in feed.badges:
-                feeds = self._by_badge[badge]
-                feeds.remove(feed)
+                feeds = self._by_badge.get(badge, set())
+                feeds.discard(feed)
                 if not feeds:
-                    del self._by_badge[badge]
-            self._numbers[feed.user] -= 1
-            if not self._numbers[feed.user]:
-                del self._numbers[feed.user]
+                    self._by_badge.pop(badge, None)
             self._has_changed = True
 
     # ----------------------------------------------------------------- thread
@@ -158,7 +144,7 @@ class Feeds:
         """Listen until no feed is open, or the connection is lost."""
         with closing(client_of(options.CACHE_ALIAS).redis.pubsub()) as pubsub:
             channels: dict[str, Channel] = {}
-            woken: set[LocalBadge] = set()
+            woken: set[Badge] = set()
             read_at, reread_at, heard = 0.0, 0.0, True
             self._has_changed = True
             while self._is_needed():
@@ -167,81 +153,62 @@ class Feeds:
                 patience = max(0.0, read_at - time.monotonic()) if woken else IDLE
                 if message := pubsub.get_message(timeout=patience):
                     heard = True
-                    woken |= self._woken_by(message, channels)
+                    if channel := channels.get(as_text(message["channel"] or "")):
+                        woken |= self._woken_by(message, channel)
                 now = time.monotonic()
                 if now >= reread_at:
                     if not heard:
                         raise redis.ConnectionError("no answer to a PING")
                     reread_at, heard = now + REREAD, False
                     pubsub.ping()
-                    self._ask_again(channels)
+                    for channel in channels.values():
+                        channel.listen()
                     woken.update(self._by_badge)
                 if woken and now >= read_at:
                     self._read(woken)
                     woken, read_at = set(), time.monotonic() + GAP
 
-    def _woken_by(self, message: dict[str, Any], channels: dict[str, Channel]) -> set[LocalBadge]:
+    def _woken_by(self, message: dict[str, Any], channel: Channel) -> set[Badge]:
         """Return the badges to read because of a message."""
-        channel = channels.get(as_text(message["channel"] or ""))
-        if channel and message["type"] == "subscribe":  # also after redis-py has reconnected by itself
+        place, counter, _ = channel
+        if message["type"] == "subscribe":  # also after redis-py has reconnected by itself
             self._is_deaf = False
-            with suppress(BufferUnavailable):
-                channel.buffer.listen(LISTEN)
-            return {badge for badge in list(self._by_badge) if badge.local_counter == channel.local}
-        if channel and message["type"] == "message":
-            _, counter, place = channel.local
-            named = [Badge(counter, owner_key) for owner_key in json.loads(message["data"])]
-            local = (LocalBadge(place, b) for badge in named for b in (badge, badge.whole))
-            return {badge for badge in local if badge in self._by_badge}
+            channel.listen()
+            return {badge for badge in list(self._by_badge) if badge[:2] == (place, counter)}
+        if message["type"] == "message":
+            named = [Badge(place, counter, owner_key) for owner_key in json.loads(message["data"])]
+            return {each for badge in named for each in (badge, badge.whole) if each in self._by_badge}
         return set()
-
-    def _ask_again(self, channels: dict[str, Channel]) -> None:
-        """Ask Redis to go on publishing changes."""
-        for channel in list(channels.values()):
-            with suppress(BufferUnavailable):
-                channel.buffer.listen(LISTEN)
 
     def _subscribe(self, pubsub: Any, channels: dict[str, Channel]) -> None:
         """Subscribe to the channels of all badges with an open feed, and to no others."""
         self._has_changed = False
-        needed = {badge.local_counter for badge in list(self._by_badge)}
-        for local in needed - {channel.local for channel in channels.values()}:
+        needed = {(badge.place, badge.counter) for badge in list(self._by_badge)}
+        for place, counter in needed - {channel[:2] for channel in channels.values()}:
             try:
-                with at(local.place):
-                    buffer = local.counter.buffer
+                with at(place):
+                    buffer = counter.buffer
             except BufferUnavailable:  # its database has no id yet
                 self._has_changed = True
                 continue
             pubsub.subscribe(buffer.keys.live)
-            channels[buffer.keys.live] = Channel(local, buffer)
-        for name in [name for name, channel in channels.items() if channel.local not in needed]:
+            channels[buffer.keys.live] = Channel(place, counter, buffer)
+        for name in [name for name, channel in channels.items() if channel[:2] not in needed]:
             pubsub.unsubscribe(name)
             del channels[name]
 
-    def _read(self, badges: Iterable[LocalBadge]) -> None:
+    def _read(self, badges: Iterable[Badge]) -> None:
         """Read the counts of badges, and update their feeds."""
-        counts = counts_now(badges, ProgrammingError)  # if its tables are gone, the tenant was dropped
+        counts = counts_of(badges, ProgrammingError)  # if its tables are gone, the tenant was dropped
         close_old_connections()
-        news: dict[Feed, dict[LocalBadge, BadgeCount]] = defaultdict(dict)
+        news: dict[Feed, dict[Badge, BadgeCount]] = defaultdict(dict)
         with self._lock:
-            for local, count in counts.items():
-                for feed in self._by_badge.get(local, ()):
-                    news[feed][local] = count
+            for badge, count in counts.items():
+                for feed in self._by_badge.get(badge, ()):
+                    news[feed][badge] = count
         for feed, some in news.items():
             with suppress(RuntimeError):  # the loop is closed, and its streams with it
                 feed.loop.call_soon_threadsafe(feed.update, some)
-
-
-def counts_now(badges: Iterable[LocalBadge], *without: type[Exception]) -> dict[LocalBadge, BadgeCount]:
-    """Read the counts of badges. Leave out the badges of places where this raises one of these errors."""
-    places: dict[Place, list[Badge]] = defaultdict(list)
-    for place, badge in badges:
-        places[place].append(badge)
-    found: dict[LocalBadge, BadgeCount] = {}
-    for place, some in places.items():
-        with suppress(*without), at(place):
-            found |= {LocalBadge(place, badge): count for badge, count in counts_of(some).items()}
-    return found
 
 
 feeds = Feeds()

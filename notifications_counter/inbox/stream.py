@@ -22,10 +22,9 @@ from django.views.decorators.vary import vary_on_cookie
 from ..counters import unread
 from ..databases.transactions import outside_transactions
 from ..internals import end_request_thread
-from ..places import here
 from .api import Refused, not_logged_in
-from .badges import BadgeCount, badges_of, identity_of, user_of
-from .live import Feed, LocalBadge, counts_now, feeds
+from .badges import Badge, BadgeCount, badges_of, counts_of, user_of
+from .live import Feed, feeds
 
 # Seconds.
 HEARTBEAT = 20.0  # after which the counts are sent again: proxies close a silent stream after a minute
@@ -53,7 +52,7 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
     badges = await sync_to_async(_badges_in)(request)
     if not badges:
         return not_logged_in().response
-    if not feeds.has_room(_identity_in(request)):
+    if not feeds.has_room(badges[unread.name]):
         detail = _("You have too many open streams. Close some, or poll instead.")
         return Refused(429, detail).response
     return StreamingHttpResponse(
@@ -66,21 +65,16 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
     )
 
 
-def _identity_in(request: HttpRequest) -> str:
-    return identity_of(user_of(request), unread)
-
-
-def _badges_in(request: HttpRequest) -> dict[str, LocalBadge]:
+def _badges_in(request: HttpRequest) -> dict[str, Badge]:
     """Return the badges to stream, by name; empty for an anonymous user."""
     user = user_of(request)
-    badges = {} if user is None else badges_of(user, request.GET.getlist("badge"))
-    return {name: LocalBadge(here(badge.counter.source), badge) for name, badge in badges.items()}
+    return {} if user is None else badges_of(user, request.GET.getlist("badge"))
 
 
-def _count_and_close(badges: Iterable[LocalBadge]) -> dict[LocalBadge, BadgeCount]:
+def _count_and_close(badges: Iterable[Badge]) -> dict[Badge, BadgeCount]:
     """Read the counts, and close this thread's connections, which would otherwise stay open with the stream."""
     try:
-        return counts_now(badges)
+        return counts_of(badges)
     finally:
         _close_connections()
 
@@ -116,9 +110,9 @@ def _event_id(counts: Mapping[str, BadgeCount]) -> str:
     return "-".join(texts)
 
 
-async def _events(request: HttpRequest, badges: Mapping[str, LocalBadge]) -> AsyncIterator[str]:
+async def _events(request: HttpRequest, badges: Mapping[str, Badge]) -> AsyncIterator[str]:
     known = request.headers.get("Last-Event-ID")
-    feed = feeds.open(_identity_in(request), badges.values())
+    feed = feeds.open(badges[unread.name], badges.values())
     if feed is None:  # the user opened other streams meanwhile; the browser reconnects, and is refused
         return
     loop = asyncio.get_running_loop()

@@ -193,7 +193,7 @@ def test_a_user_has_so_many_streams_and_nobody_has_one(listen, port, alice, bob,
     assert listen(alice).response.status == 429
     assert listen(bob).next_count() == 0
     streams.pop().close()
-    wait_until(lambda: feeds._numbers.total() == 3)
+    wait_until(lambda: feeds.has_room(badge_of(unread, alice)))
     assert listen(alice).next_count() == 0
     nobody = HTTPConnection(servers.HOST, port, timeout=PATIENCE)
     nobody.request("GET", reverse("notifications:stream"), headers={"Host": "testserver"})
