@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 from importlib.resources import files
 from operator import methodcaller
@@ -20,7 +20,6 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonRespons
 from django.middleware.csrf import CsrfViewMiddleware
 from django.utils.cache import patch_cache_control
 from django.utils.decorators import method_decorator
-from django.utils.timezone import is_naive, make_aware
 from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt, ensure_csrf_cookie
 from django.views.decorators.http import conditional_page, require_safe
@@ -29,7 +28,7 @@ from ..declaration.primary_keys import fits
 from ..models import Notification, NotificationQuerySet
 from .badges import badges_of, count_all, user_of
 from .controller import valid_pks
-from .paging import page_of, parse_time
+from .paging import page_of, parse_time, time_as_text
 from .views import OwnNotifications, delete, inbox_of
 
 MAX_LIMIT = 100  # notifications in a page
@@ -81,9 +80,9 @@ class APIView(OwnNotifications):
             "body": notification.body,
             "url": notification.safe_url,
             "data": notification.data,
-            "created_at": _as_text(notification.created_at),
-            "seen_at": _as_text(notification.seen_at),
-            "read_at": _as_text(notification.read_at),
+            "created_at": time_as_text(notification.created_at),
+            "seen_at": notification.seen_at and time_as_text(notification.seen_at),
+            "read_at": notification.read_at and time_as_text(notification.read_at),
         }
 
 
@@ -236,9 +235,3 @@ def _body(request: HttpRequest) -> Any:
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0
-
-
-def _as_text(at: datetime | None) -> str | None:
-    if at is None:
-        return None
-    return (make_aware(at) if is_naive(at) else at).astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -7,7 +7,7 @@ first, new rows do not shift the pages, and nothing is counted.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from django.conf import settings
 from django.db import connections
@@ -17,9 +17,6 @@ from django.utils.timezone import is_naive, make_aware, make_naive
 
 from ..declaration.primary_keys import primary_key
 from ..models import Notification, NotificationQuerySet
-
-UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
@@ -55,33 +52,29 @@ def page_of(rows: NotificationQuerySet, size: int, before: str = "", after: str 
 
 
 def _cursor(row: Notification) -> str:
-    at = row.created_at.replace(tzinfo=UTC) if is_naive(row.created_at) else row.created_at
-    return f"{(at - UNIX_EPOCH) // MICROSECOND}_{row.pk}"
+    return f"{time_as_text(row.created_at)}_{row.pk}"
 
 
-def _require_storable(at: datetime, using: str) -> datetime:
-    """Return the time. Raises OverflowError if it does not exist in the time zone of the database."""
-    Notification._meta.get_field("created_at").get_db_prep_value(at, connections[using])
-    return at
+def _parse_cursor(cursor: str, using: str) -> tuple[datetime, int]:
+    at, _, pk = cursor.partition("_")
+    return parse_time(at, using), primary_key(Notification._meta.pk, pk)
+
+
+def time_as_text(at: datetime) -> str:
+    """Return a text such as 2026-11-22T09:30:00Z."""
+    return (make_aware(at) if is_naive(at) else at).astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def parse_time(text: str, using: str) -> datetime:
-    """Return the time of a text such as 2026-11-22T09:30:00Z. Raises ValueError if it is invalid."""
+    """Return the time of a text such as 2026-11-22T09:30:00Z. Raises ValueError if it is invalid, or if the database
+    cannot store it in its time zone."""
     try:
         at = parse_datetime(text)
         if at is None:
             raise ValueError
         at = (make_aware(at) if is_naive(at) else at).astimezone(UTC)
-        return _require_storable(at if settings.USE_TZ else make_naive(at), using)
+        at = at if settings.USE_TZ else make_naive(at)
+        Notification._meta.get_field("created_at").get_db_prep_value(at, connections[using])
     except (OverflowError, ValueError) as error:
         raise ValueError(f"{text!r} is not a time.") from error
-
-
-def _parse_cursor(cursor: str, using: str) -> tuple[datetime, int]:
-    at, _, pk = cursor.partition("_")
-    try:
-        time = UNIX_EPOCH + int(at) * MICROSECOND
-        time = _require_storable(time if settings.USE_TZ else time.replace(tzinfo=None), using)
-        return time, primary_key(Notification._meta.pk, pk)
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"{cursor!r} is not a cursor in a list.") from error
+    return at
