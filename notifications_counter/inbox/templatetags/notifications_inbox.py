@@ -29,9 +29,6 @@ logger = logging.getLogger("notifications_counter")
 logged: set[str] = set()
 """Warnings that this process has logged."""
 
-ON_PAGE = "_notifications_counter_on_page"
-"""The attribute of a request that holds the names passed to ``first_on_page``."""
-
 THE_USER = object()
 """The default owner of a badge."""
 
@@ -140,10 +137,9 @@ def notification_bell(context: Context, max: int = 99, title: bool = False) -> d
     """Show a button with the badge of ``unseen`` or ``unread``, which opens the newest notifications. If ``title`` is
     true, its number is also in the page's title and at the icon of an installed app. Includes the stylesheet and the
     scripts. Needs ``notifications_counter.inbox.urls``. Shows nothing for an anonymous user."""
-    request = request_of(context)
-    if user_of(request) is None:
+    if user_of(request_of(context)) is None:
         return {}
-    return {**show_badge(context, max=max), **badge_script(context), "title": title, "request": request}
+    return {**show_badge(context, max=max), **badge_script(context), "title": title}
 
 
 @register.simple_tag
@@ -156,15 +152,6 @@ def notification_icon(notification: Any) -> dict[str, str]:
         return {"image": link}
     icon = options.ICONS.get(notification.kind, options.ICONS.get("", ""))
     return {"file" if "." in icon else "text": icon} if options.ICONS else {}
-
-
-@register.filter
-def first_on_page(request: Any, name: str) -> bool:
-    """Return whether this call is the first with this name in a request. The bell and the inbox use the same files."""
-    found: set[str] = getattr(request, ON_PAGE, set())
-    if request:
-        setattr(request, ON_PAGE, {*found, name})
-    return name not in found
 
 
 @register.filter(expects_localtime=True)
