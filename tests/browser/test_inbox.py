@@ -175,7 +175,7 @@ def test_a_bell(open_inbox, alice):
     bell, panel, toast = map(page.locator, (".nc-bell button", ".nc-bell-panel", "[data-unread-toast]"))
 
     def shows(number: int) -> None:
-        expect(bell).to_have_accessible_name(f"{number} unread notifications")
+        expect(bell).to_have_accessible_name(f"Unread notifications: {number}")
         expect(page).to_have_title(re.compile(rf"^\({number}\) \S" if number else r"^[^(]"))
         expect(page.locator("body")).to_have_attribute("data-app", str(number))
 
@@ -217,7 +217,7 @@ def test_all_tabs_live_by_one_stream(open_inbox, alice):
 
     def show(number: int, *pages: Page) -> None:
         for page in pages:
-            expect(page.locator(".nc-bell button")).to_have_accessible_name(f"{number} unread notifications")
+            expect(page.locator(".nc-bell button")).to_have_accessible_name(f"Unread notifications: {number}")
 
     def streams() -> int:
         return sum(len(open_feeds) for open_feeds in feeds._by_badge.values())

@@ -57,7 +57,7 @@ def test_opening_the_inbox_is_seeing_all(client, alice, bob):
     page = client.get(url())
     assert (unread.count(alice), unseen.count(alice), unseen.count(bob)) == (25, 0, 3)
     assert page.content.count(b"nc-row nc-unread") == 20
-    assert b'data-badge="unseen" data-count="0" data-max="99" role="status" hidden>' in page.content
+    assert b'data-count="0" data-max="99" data-label="New notifications" role="status" hidden>' in page.content
     for counter in (unread, unseen):
         assert_exact(alice, bob, counter=counter)
 
@@ -71,7 +71,7 @@ def test_the_list_is_the_users_own_newest_first(client, alice, bob):
     assert titles(page) == ["2", "1", "0"]
     text = page.content.decode()
     assert re.findall(r'<li class="nc-row nc-(\w+)"', text) == ["unread", "unread", "read"]
-    assert "2 unread notifications" in text
+    assert "Unread notifications: 2" in text
     assert "no-store" in page["Cache-Control"]
     assert Notification.objects.for_user(alice).unseen().count() == 2  # that counter is switched off
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import logging
-from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any
 
 from django import template
@@ -14,30 +10,25 @@ from django.conf import settings
 from django.core.signing import Signer
 from django.template import Context
 from django.template.defaultfilters import date as date_format
-from django.utils.translation import get_language, gettext, ngettext
+from django.utils.translation import gettext, gettext_lazy
 
 from ...conf import is_integer, options
-from ...counters import Counter, counter_named, counters_of_notifications, unread, unseen
+from ...counters import Counter, counter_named, unread, unseen
 from ...exceptions import ConfigurationError
 from ...models.notification import safe_link
 from ..badges import badge_of, badge_of_kinds, count_once, identity_of, name_of, user_of
 
 register = template.Library()
 
-logger = logging.getLogger("notifications_counter")
-
-logged: set[str] = set()
-"""Warnings that this process has logged."""
-
 THE_USER = object()
 """The default owner of a badge."""
 
-PHRASES: dict[str, Callable[[int], str]] = {
-    "unread": lambda n: ngettext("%(n)s unread notification", "%(n)s unread notifications", n),
-    "unseen": lambda n: ngettext("%(n)s new notification", "%(n)s new notifications", n),
+LABELS = {
+    "unread": gettext_lazy("Unread notifications"),
+    "unseen": gettext_lazy("New notifications"),
+    "unread_by_kind": gettext_lazy("Unread notifications"),
 }
-PHRASES["unread_by_kind"] = PHRASES["unread"]
-"""What screen readers say for the built-in counters."""
+"""What screen readers call the built-in counters."""
 
 
 def request_of(context: Context) -> Any:
@@ -87,15 +78,14 @@ def show_badge(
         raise ConfigurationError(f"The max of a badge must be an integer, not {max!r}.")
     counted = _counter_of(counter, kind)
     owner = user if owner is THE_USER else owner
-    if owner == "":
-        report_no_owner(counted.name, getattr(context.template, "name", None))
+    if owner == "":  # in Django's templates, an undefined variable
+        if settings.DEBUG:
+            raise ConfigurationError(f"The owner of the badge of {counted.name!r} is undefined. Pass None for nobody.")
         return {}
     if None in [getattr(part, "pk", part) for part in (owner if isinstance(owner, tuple | list) else [owner])]:
         return {}
     badge = badge_of(counted, owner if kind is None else (owner, kind))
     count = count_once(request, badge)
-    phrase = None if label else PHRASES.get(counted.name)
-    label = label or counted.name.replace("_", " ")
     name = "" if user is None else name_of(badge, user)
     return {
         "name": name,
@@ -104,8 +94,7 @@ def show_badge(
         "count": str(count),
         "shown": f"{max}+" if count > max else str(count),
         "max": str(max),
-        "label": "" if phrase else label,
-        "text": phrase(count) % {"n": count} if phrase else f"{label}: {count}",
+        "label": label or LABELS.get(counted.name, counted.name.replace("_", " ")),
     }
 
 
@@ -116,20 +105,6 @@ def _counter_of(name: str, kind: str | None) -> Counter:
     if name not in ("", "unread_by_kind"):
         raise ConfigurationError(f"Only unread_by_kind has a badge for a kind. Remove counter={name!r} or kind.")
     return counter_named("unread_by_kind")
-
-
-def report_no_owner(counter: str, template: str | None) -> None:
-    """Raise ConfigurationError with DEBUG, else log a warning, once for each template. Django replaces an undefined
-    variable by an empty text."""
-    text = (
-        f"The owner of the badge of {counter!r} in the template {template or '(without a name)'} is undefined, or "
-        "an empty text. Pass None if there is no owner."
-    )
-    if settings.DEBUG:
-        raise ConfigurationError(text)
-    if text not in logged:
-        logged.add(text)
-        logger.warning(text, extra={"event": "no_owner", "counter": counter, "template": template})
 
 
 @register.inclusion_tag("notifications_inbox/bell.html", takes_context=True)
@@ -173,24 +148,13 @@ def badge_script(context: Context) -> dict[str, Any]:
     user = user_of(request_of(context))
     if user is None:
         return {}
-    language = get_language()
-    phrases = {counter.name: _phrases(language, counter.name) for counter in counters_of_notifications()}
     # This is how a user's tabs find each other.
     identity = identity_of(user, unread)
     who = Signer(salt="notifications_counter.badge").sign(identity).rpartition(":")[2][:16]
-    return {"who": who, "phrases": json.dumps(phrases, ensure_ascii=False), "nonce": context.get("csp_nonce")}
+    return {"who": who, "nonce": context.get("csp_nonce")}
 
 
 @register.inclusion_tag("notifications_inbox/toast.html", takes_context=True)
 def unread_toast(context: Context) -> dict[str, Any]:
     """Add the region where ``badge_script`` shows new notifications. Adds nothing for an anonymous user."""
     return {"since": datetime.now(UTC).isoformat()} if user_of(request_of(context)) is not None else {}
-
-
-@cache
-def _phrases(language: str | None, counter: str) -> tuple[list[str], str]:
-    """Return the texts of a badge in a language, and for each number from 0 to 199 the index of its text. No language's
-    plural depends on more digits."""
-    texts = [PHRASES[counter](n) for n in range(200)]
-    different = list(dict.fromkeys(texts))
-    return different, "".join(str(different.index(text)) for text in texts)

@@ -13,8 +13,7 @@
 
   const ROOM = 3_000; // characters for names in a URL: servers refuse more than 4 or 8 kilobytes
 
-  const { stream, poll, user, phrases } = document.currentScript.dataset;
-  const phrasesOf = JSON.parse(phrases); // of the built-in counters, which are always in the counts
+  const { stream, poll, user } = document.currentScript.dataset;
   const name = `notifications-counts-${user}`;
   if (window[name]) return window[name](); // htmx runs the script again whenever it replaces the body
   let channel = navigator.locks && window.BroadcastChannel ? new BroadcastChannel(name) : null;
@@ -50,23 +49,16 @@
     navigator.setAppBadge?.(count).catch(() => {}); // the site may not be installed
   };
 
-  const textOf = (name, count, label) => {
-    const phrase = phrasesOf[name.split("/")[0]]; // another user's badge has a longer name
-    if (!phrase || label) return `${label}: ${count}`;
-    const [texts, forms] = phrase;
-    return texts[forms[count < 200 ? count : 100 + (count % 100)]].replace("%(n)s", count);
-  };
-
   const show = (counts, asked = ++moment) => {
     if (!counts) return;
     updated = asked;
     for (const badge of document.querySelectorAll("[data-badge]")) {
-      const { badge: name, label, max = Infinity } = badge.dataset;
+      const { label, max = Infinity } = badge.dataset;
       const count = countOf(counts, badge.dataset);
       if (!Number.isInteger(count)) continue;
       badge.dataset.count = count;
       setText(badge.querySelector("[aria-hidden]") || badge, count > Number(max) ? `${max}+` : `${count}`);
-      const text = textOf(name, count, label);
+      const text = `${label}: ${count}`;
       setText(badge.querySelector(".nc-visually-hidden"), text);
       badge.closest(".nc-bell")?.querySelector("button").setAttribute("aria-label", text);
       badge.hidden = count === 0;
@@ -108,10 +100,10 @@
     return counted.map(({ dataset: { badge, kind, count } }) => ({ badge, kind, count: Number(count) }));
   };
 
-  // Returns whether this changes the URL.
+  // Returns whether this changes the URL. Signed names contain a slash; the others are always in the counts.
   const addNames = (names) => {
     const before = address(poll);
-    for (const name of names.filter((name) => name && !phrasesOf[name])) {
+    for (const name of names.filter((name) => name?.includes("/"))) {
       wanted.delete(name); // so that it comes last
       wanted.add(name);
     }
