@@ -6,7 +6,6 @@ Every view takes its notifications from ``get_queryset()``, which returns only t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from functools import cached_property
 from heapq import nsmallest
 from operator import methodcaller
 from typing import Any
@@ -15,8 +14,8 @@ from urllib.parse import urljoin, urlsplit
 from django.apps import apps
 from django.contrib import messages
 from django.contrib.auth.mixins import LoginRequiredMixin
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
-from django.shortcuts import get_object_or_404, render
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
@@ -24,11 +23,11 @@ from django.utils.translation import ngettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_protect
 from django.views.decorators.http import conditional_page
-from django.views.generic import TemplateView, View
+from django.views.generic import DetailView, TemplateView, View
 
 from ..counters import unread_by_kind, unseen
 from ..declaration.primary_keys import fits
-from ..internals import response_for_exception, url_has_allowed_host_and_scheme
+from ..internals import url_has_allowed_host_and_scheme
 from ..models import Notification, NotificationQuerySet
 from .badges import badge_of_kinds, count_once
 from .controller import NotificationController, valid_pks
@@ -61,12 +60,6 @@ class PageView(OwnNotifications):
     """The base of the pages. They may redirect to this site, and to ``allowed_hosts``."""
 
     allowed_hosts: Collection[str] = ()
-
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        try:
-            return super().dispatch(request, *args, **kwargs)
-        except Http404 as error:  # here, so that no cache stores this page either
-            return response_for_exception(request, error)
 
     def allows(self, url: str) -> bool:
         """Return whether the view may redirect to this URL."""
@@ -160,7 +153,7 @@ class InboxView(PageView, TemplateView):
         return super().get_context_data(page=page, show=show, kind=kind, has_unread=has_unread, **context)
 
 
-class NotificationView(PageView, TemplateView):
+class NotificationView(PageView, DetailView):
     """One notification. A POST opens it: marks it as read, and redirects to its URL. With ``mark_on_get``, a GET does
     the same, for links in emails."""
 
@@ -177,23 +170,20 @@ class NotificationView(PageView, TemplateView):
     def open(self) -> HttpResponse | None:
         """Mark it as read, and redirect to its URL if that is allowed."""
         self.get_queryset().filter(pk=self.kwargs["pk"]).mark_as_read()
+        self.object = self.get_object()
         return HttpResponseRedirect(self.target) if self.target else None
-
-    @cached_property
-    def notification(self) -> Notification:
-        return get_object_or_404(self.get_queryset(), pk=self.kwargs["pk"])
 
     @property
     def target(self) -> str:
         """The URL that opening it redirects to, if any. A relative URL starts at the root of the site."""
-        url = self.notification.safe_url
+        url = self.object.safe_url
         if not self.allows(url):
             return ""
         # urljoin() drops the first slash of ../http:/shop.example/, and browsers would leave the site.
         return url if urlsplit(url).netloc else "/" + urljoin("/", url).lstrip("/\\")
 
     def get_context_data(self, **context: Any) -> dict[str, Any]:
-        return super().get_context_data(notification=self.notification, target=self.target, **context)
+        return super().get_context_data(target=self.target, **context)
 
 
 class ChangeView(PageView):
@@ -207,7 +197,6 @@ class ChangeView(PageView):
     ``change()`` changes rows, and returns how many changed; ``told`` is the message to the user.
     """
 
-    http_method_names = ["get", "head", "post", "options"]
     change: Callable[[NotificationQuerySet], int]
     told: Any
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from asgiref.sync import SyncToAsync
-from django.core.handlers.exception import response_for_exception
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.writer import MigrationWriter
 from django.db.models.constants import OnConflict
@@ -42,8 +41,6 @@ __all__ = [
     "MigrationWriter",
     # The descriptor of a field that reads the instance's __dict__. Another one may return anything.
     "DeferredAttribute",
-    # The page that Django shows for an exception, with the handler404 of the site.
-    "response_for_exception",
     # The type of a connection, and of a function that executes a statement on it.
     "BaseDatabaseWrapper",
     "WrapperContext",
