@@ -27,7 +27,7 @@ from django.views.decorators.http import conditional_page, require_safe
 from ..declaration.primary_keys import fits
 from ..models import Notification, NotificationQuerySet
 from .badges import badges_of, count_all, user_of
-from .controller import valid_pks
+from .controller import with_ids
 from .paging import page_of, parse_time, time_as_text
 from .views import OwnNotifications, delete, inbox_of
 
@@ -115,7 +115,7 @@ class NotificationAPI(APIView):
 
     @method_decorator(ensure_csrf_cookie)
     def get(self, request: HttpRequest, pk: str) -> HttpResponse:
-        notification = self.get_queryset().filter(pk__in=valid_pks([pk])).first()
+        notification = with_ids(self.get_queryset(), [pk]).first()
         if notification is None:
             raise Refused(404, _("There is no such notification."))
         return answer(request, self.as_json(notification))
@@ -140,7 +140,7 @@ class ChangeAPI(APIView):
     def chosen(self, body: Any) -> NotificationQuerySet:
         match body:
             case {"ids": [*ids], **rest} if not rest and len(ids) <= MAX_IDS and all(map(_is_whole, ids)):
-                return self.get_queryset().filter(pk__in=valid_pks(ids))
+                return with_ids(self.get_queryset(), ids)
             case {"which": "all" | "read" as which, **rest} if rest.keys() <= {"kind"}:
                 kind = rest.get("kind", "")
                 if isinstance(kind, str) and fits(Notification._meta.get_field("kind"), kind):

@@ -49,15 +49,13 @@ class NotificationController:
         return self._chosen(notification_ids).mark_as_read()
 
     def _chosen(self, ids: Iterable[Any] | None) -> NotificationQuerySet:
-        if ids is None:
-            return self.notifications
-        return self.notifications.filter(pk__in=valid_pks(many(ids)))
+        return self.notifications if ids is None else with_ids(self.notifications, many(ids))
 
 
-def valid_pks(values: Iterable[Any]) -> list[Any]:
-    """Return the primary keys of notifications, given as instances, texts or numbers, without invalid ones."""
-    found = []
-    for value in values:
+def with_ids(rows: NotificationQuerySet, ids: Iterable[Any]) -> NotificationQuerySet:
+    """Return the notifications among rows that are given as instances, texts or numbers. Ignore invalid ones."""
+    pks = []
+    for value in ids:
         with suppress(ValueError):
-            found.append(primary_key(Notification._meta.pk, value.pk if isinstance(value, Notification) else value))
-    return found
+            pks.append(primary_key(Notification._meta.pk, value.pk if isinstance(value, Notification) else value))
+    return rows.filter(pk__in=pks)

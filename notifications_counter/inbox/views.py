@@ -30,7 +30,7 @@ from ..declaration.primary_keys import fits
 from ..internals import url_has_allowed_host_and_scheme
 from ..models import Notification, NotificationQuerySet
 from .badges import badge_of_kinds, count_once
-from .controller import NotificationController, valid_pks
+from .controller import NotificationController, with_ids
 from .paging import page_of, parse_time
 
 
@@ -219,7 +219,7 @@ class ChangeView(PageView):
     def chosen(self) -> NotificationQuerySet:
         posted = self.request.POST
         if "pk" in posted:
-            found = self.get_queryset().filter(pk__in=valid_pks([posted["pk"]]))
+            found = with_ids(self.get_queryset(), [posted["pk"]])
             if not found.exists():
                 raise Http404
             return found
@@ -229,7 +229,7 @@ class ChangeView(PageView):
             case "read":
                 read = self.of_kind(posted.get("kind", "")).read()
                 return read.filter(read_at__lte=parse_time(posted["until"], read.db)) if "until" in posted else read
-        return self.get_queryset().filter(pk__in=valid_pks(posted.getlist("selected")))
+        return with_ids(self.get_queryset(), posted.getlist("selected"))
 
 
 class MarkAsReadView(ChangeView):
