@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Iterable, Mapping
-from hashlib import sha256
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth import SESSION_KEY, get_user
@@ -23,8 +23,11 @@ from ..counters import unread
 from ..databases.transactions import outside_transactions
 from ..internals import end_request_thread
 from .api import Refused, not_logged_in
-from .badges import Badge, BadgeCount, badges_of, counts_of, user_of
+from .badges import Badge, badges_of, counts_of, user_of
 from .live import Feed, feeds
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 # Seconds.
 HEARTBEAT = 20.0  # after which the counts are sent again: proxies close a silent stream after a minute
@@ -41,8 +44,7 @@ RETRY = (1000, 5000)  # milliseconds until a browser reconnects, at random so th
 @require_GET
 async def stream(request: HttpRequest) -> HttpResponseBase:
     """Send events ``counts`` such as ``{"unread": 3}``, at once and whenever a count changes, with the counts of the
-    built-in counters and of each ``badge`` in the query string. The id of an event is made of its counts, so a browser
-    that reconnects gets only news.
+    built-in counters and of each ``badge`` in the query string.
 
     401 if the user is anonymous, 429 if the user has too many streams. 204 under WSGI, where a stream would block a
     worker: a browser takes that for the end, not for an error.
@@ -71,25 +73,28 @@ def _badges_in(request: HttpRequest) -> dict[str, Badge]:
     return {} if user is None else badges_of(user, request.GET.getlist("badge"))
 
 
-def _count_and_close(badges: Iterable[Badge]) -> dict[Badge, BadgeCount]:
-    """Read the counts, and close this thread's connections, which would otherwise stay open with the stream."""
-    try:
-        return counts_of(badges)
-    finally:
-        _close_connections()
+async def _in_thread(function: Callable[[T], R], argument: T) -> R:
+    """Call a function in a thread. Leave neither the thread nor its connections open, as the stream would."""
 
+    def call() -> R:
+        try:
+            return function(argument)
+        finally:
+            for connection in connections.all(initialized_only=True):
+                if not connection.in_atomic_block:
+                    connection.close()
 
-def _close_connections() -> None:
-    for connection in connections.all(initialized_only=True):
-        if not connection.in_atomic_block:
-            connection.close()
+    result = await sync_to_async(call)()
+    end_request_thread()
+    return result
 
 
 def _is_logged_in(request: HttpRequest) -> bool:
-    """Return whether the user is still logged in, and close this thread's connections."""
+    """Return whether the user is still logged in."""
     try:
-        user, session = user_of(request), getattr(request, "session", None)
-        if session is not None and SESSION_KEY in session:
+        user = user_of(request)
+        session: Any = getattr(request, "session", {})
+        if SESSION_KEY in session:
             again = HttpRequest()
             again.session = type(session)(session.session_key)
             found = get_user(again)
@@ -100,18 +105,9 @@ def _is_logged_in(request: HttpRequest) -> bool:
         return found is not None and getattr(found, "is_active", True)
     except DatabaseError:  # do not make all browsers reconnect during an outage
         return True
-    finally:
-        _close_connections()
-
-
-def _event_id(counts: Mapping[str, BadgeCount]) -> str:
-    """Return the counts as the id of an event. Counts by kind, which may be many, become a digest."""
-    texts = (str(n) if isinstance(n, int) else sha256(json.dumps(n).encode()).hexdigest()[:16] for n in counts.values())
-    return "-".join(texts)
 
 
 async def _events(request: HttpRequest, badges: Mapping[str, Badge]) -> AsyncIterator[str]:
-    known = request.headers.get("Last-Event-ID")
     feed = feeds.open(badges[unread.name], badges.values())
     if feed is None:  # the user opened other streams meanwhile; the browser reconnects, and is refused
         return
@@ -119,26 +115,23 @@ async def _events(request: HttpRequest, badges: Mapping[str, Badge]) -> AsyncIte
     ends = loop.time() + MAX_AGE * random.uniform(0.9, 1.1)
     cut_off = _cut_off(feed, ends + GRACE)
     try:
-        first = await sync_to_async(_count_and_close)(feed.badges)
-        end_request_thread()
-        feed.counts = first | feed.counts
+        feed.counts = await _in_thread(counts_of, feed.badges) | feed.counts
+        sent = None
         yield f"retry: {random.randint(*RETRY)}\n\n"
         beat = loop.time() + HEARTBEAT
         while loop.time() < ends:
             feed.news.clear()
             counts = {name: feed.counts[badge] for name, badge in badges.items()}
-            if (id := _event_id(counts)) != known:
-                known = id
-                yield f"event: counts\nid: {id}\ndata: {json.dumps(counts)}\n\n"
+            if counts != sent:
+                sent = counts
+                yield f"event: counts\ndata: {json.dumps(counts)}\n\n"
             try:
                 async with asyncio.timeout_at(min(beat, ends)):
                     await feed.news.wait()
             except TimeoutError:
-                is_logged_in = await sync_to_async(_is_logged_in)(request)
-                end_request_thread()
-                if not is_logged_in:
+                if not await _in_thread(_is_logged_in, request):
                     return
-                known = None  # the page may have polled another count meanwhile
+                sent = None  # the page may have polled another count meanwhile
                 beat = loop.time() + HEARTBEAT
     finally:
         cut_off.cancel()
