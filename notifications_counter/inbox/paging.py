@@ -30,23 +30,22 @@ class Page:
 
 def page_of(rows: NotificationQuerySet, size: int, before: str = "", after: str = "") -> Page:
     """Return the page of the newest rows, or the one next to a cursor. Raises ValueError if the cursor is invalid."""
-    older_than, newer_than = (_parse_cursor(cursor, rows.db) if cursor else None for cursor in (before, after))
-    if newer_than:
-        at, pk = newer_than
+    if after:
+        at, pk = _parse_cursor(after, rows.db)
         newer = rows.filter(Q(created_at__gt=at) | Q(pk__gt=pk), created_at__gte=at)
         found = list(newer.order_by("created_at", "pk")[: size + 1])
         if len(found) > size:
             found = found[:size][::-1]
             return Page(found, newer=_cursor(found[0]), older=_cursor(found[-1]))
-        older_than = None  # show the first page instead, so that it is full
-    if older_than:
-        at, pk = older_than
+        before = ""  # show the first page instead, so that it is full
+    if before:
+        at, pk = _parse_cursor(before, rows.db)
         rows = rows.filter(Q(created_at__lt=at) | Q(pk__lt=pk), created_at__lte=at)
     found = list(rows.order_by("-created_at", "-pk")[: size + 1])
     page = found[:size]
     return Page(
         page,
-        newer=_cursor(page[0]) if older_than and page else "",
+        newer=_cursor(page[0]) if before and page else "",
         older=_cursor(page[-1]) if len(found) > size else "",
     )
 

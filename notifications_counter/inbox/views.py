@@ -67,7 +67,7 @@ class PageView(OwnNotifications):
         return url_has_allowed_host_and_scheme(url, hosts, require_https=self.request.is_secure())
 
     @property
-    def is_seen(self) -> bool:
+    def is_visit(self) -> bool:
         """Whether somebody looks at the page. A browser may also prefetch it, or load it as an image of another site's
         page."""
         headers = self.request.headers
@@ -100,7 +100,7 @@ class InboxView(PageView, TemplateView):
     kinds: Sequence[tuple[str, str]] = ()
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        if self.is_seen:
+        if self.is_visit:
             self.mark_as_seen()
         if self.part not in ("list", "bell"):
             return super().get(request, *args, **kwargs)
@@ -161,7 +161,7 @@ class NotificationView(PageView, DetailView):
     mark_on_get = False
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        opened = self.open() if self.mark_on_get and self.is_seen else None
+        opened = self.open() if self.mark_on_get and self.is_visit else None
         return opened or super().get(request, *args, **kwargs)
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
