@@ -33,6 +33,9 @@ from .badges import badge_of_kinds, count_once
 from .controller import NotificationController, with_ids
 from .paging import page_of, parse_time
 
+MAX_ROWS = 200  # in a page that grows as the user scrolls; MOST in list.js
+MAX_TABS = 20  # for kinds that the site does not name
+
 
 class OwnNotifications(LoginRequiredMixin, View):
     """The base of all views of the inbox, pages and JSON."""
@@ -95,8 +98,6 @@ class InboxView(PageView, TemplateView):
     list_template_name = "notifications_inbox/list.html"
     page_size = 20
     bell_size = 10
-    max_rows = 200
-    max_tabs = 20
     kinds: Sequence[tuple[str, str]] = ()
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -114,7 +115,7 @@ class InboxView(PageView, TemplateView):
             return self.bell_size
         shown = self.request.headers.get("X-Rows", "")
         wanted = int(shown) if shown.isascii() and shown.isdecimal() and len(shown) < 5 else 0
-        return max(self.page_size, min(wanted, self.max_rows))
+        return max(self.page_size, min(wanted, MAX_ROWS))
 
     def mark_as_seen(self) -> None:
         """Mark everything that this view can show as seen. If nothing is unseen, this only asks Redis."""
@@ -128,12 +129,12 @@ class InboxView(PageView, TemplateView):
 
     def tabs(self) -> Sequence[tuple[str, str]]:
         """Return the kinds to filter by, each with its name: ``kinds``. If that is empty and `unread_by_kind` is
-        in use, return the ``max_tabs`` kinds with the most unread notifications, and the one that is shown."""
+        in use, return the kinds with the most unread notifications, and the one that is shown."""
         if self.kinds or not self.has_numbers:
             return self.kinds
         column, shown = Notification._meta.get_field("kind"), self.request.GET.get("kind", "")
         counts = count_once(self.request, badge_of_kinds(self.request.user))
-        most = nsmallest(self.max_tabs, filter(None, counts), key=lambda kind: (-counts[kind], kind))
+        most = nsmallest(MAX_TABS, filter(None, counts), key=lambda kind: (-counts[kind], kind))
         return [(kind, kind) for kind in sorted({shown, *most}) if kind and fits(column, kind)]
 
     def get_context_data(self, **context: Any) -> dict[str, Any]:
