@@ -16,6 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 import servers
+from notifications_counter.buffer.calls import command
 from notifications_counter.counters import Counter, unread
 from notifications_counter.inbox import live as live_module
 from notifications_counter.inbox import stream as stream_module
@@ -101,7 +102,7 @@ def listen(port: int) -> Iterator[Callable[..., Events]]:
 
 
 def publishes(counter: Counter = unread) -> bool:
-    return bool(counter.buffer.client.call("EXISTS", counter.buffer.keys.listeners))
+    return counter.buffer.client.ask(command("EXISTS", counter.buffer.keys.listeners)) == [1]
 
 
 # ---------------------------------------------------------------------- events
