@@ -75,9 +75,14 @@ def generation(buffer: Buffer) -> str:
     return buffer.status().ready.partition(":")[0]
 
 
+def total_key(user: Any) -> str:
+    """The key of a user's cached total."""
+    return buffer().key(f"total:{generation(buffer())}:{user.pk}")
+
+
 def doubted(counter: Counter = unread) -> list[str]:
     """Owner keys of users who are in doubt since the last flush."""
-    found = get_redis_connection("default").zrangebyscore(counter.buffer.keys.pending, "+inf", "+inf")
+    found = get_redis_connection("default").zrangebyscore(counter.buffer.key("pending"), "+inf", "+inf")
     return [owner_key.decode() for owner_key in found]
 
 

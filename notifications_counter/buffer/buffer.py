@@ -6,14 +6,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..chunks import chunked
 from ..conf import options
 from ..exceptions import BufferUnavailable
 from .calls import ARGUMENTS, OWNERS_PER_CALL, REASON, Argument, Call, command, owners_as_json, script
 from .client import Client
-from .keys import Keys
 from .types import (
     OFF,
     BufferStatus,
@@ -43,31 +42,30 @@ NAMELESS = "nameless"
 """The name of a server whose INFO is refused, or has none of these fields."""
 
 
-class Trusted(NamedTuple):
-    """The value of ``ready`` when totals were last read, and the beginning of their keys, which depends on it."""
-
-    ready: str | bytes
-    prefix: str
-
-
 class Buffer:
     """One counter in Redis.
 
+    ``base``         the beginning of all its keys. The hash tag in it keeps them on one node of a cluster
     ``fingerprint``  of the counter's declaration
     ``is_declared``  whether a flusher has declared the counter, as far as is known, so that Redis is not new
     """
 
-    def __init__(self, client: Client, keys: Keys, fingerprint: str = "", is_declared: bool = False):
+    def __init__(self, client: Client, base: str, fingerprint: str, is_declared: bool):
         self.client = client
-        self.keys = keys
+        self.base = base
         self.fingerprint = fingerprint
         self.is_declared = is_declared
-        self.trusted = Trusted("", keys.total("0", ""))
+        self._ready = self.key("ready")
+        self._trusted: tuple[str | bytes, str] = "", self.key("total:")  # its last value, and where its totals are
         self.silent_until = 0.0  # by the monotonic clock
+
+    def key(self, name: str) -> str:
+        """Return a key of the counter. Scripts build the same: see ``shared.lua``."""
+        return f"{self.base}:{name}"
 
     def _script(self, name: str, *args: Argument) -> Call:
         """Return the call of a script. One key is enough: it builds the others from this."""
-        return script(name, [self.keys.ready], *args)
+        return script(name, [self._ready], *args)
 
     def _run(self, name: str, *args: Argument) -> Any:
         """Run a script and return its reply."""
@@ -79,9 +77,9 @@ class Buffer:
         can be trusted, or counting is off."""
         self._require_counting()
         while True:
-            trusted = self.trusted
-            [(ready, total)] = self.client.ask(command("MGET", self.keys.ready, trusted.prefix + owner))
-            if ready == trusted.ready:
+            trusted, prefix = self._trusted
+            [(ready, total)] = self.client.ask(command("MGET", self._ready, prefix + owner))
+            if ready == trusted:
                 break
             self.trust(ready)
         try:
@@ -92,14 +90,14 @@ class Buffer:
     def totals(self, owners: Sequence[object]) -> list[int | None]:
         """Return the cached totals of owners, given by primary keys, as ``total`` does, in one round trip."""
         self._require_counting()
-        trusted = self.trusted
+        trusted, prefix = self._trusted
         calls = [
-            command("MGET", self.keys.ready, *[f"{trusted.prefix}{owner}" for owner in some])
+            command("MGET", self._ready, *[f"{prefix}{owner}" for owner in some])
             for some in chunked(owners, ARGUMENTS - 1)
         ]
         found: list[int | None] = []
         for ready, *values in self.client.ask(*calls):
-            if ready != trusted.ready:
+            if ready != trusted:
                 self.trust(ready)
                 return self.totals(owners)
             found += as_integers(values)
@@ -113,7 +111,7 @@ class Buffer:
             self.fall_silent()
         if not generation or fingerprint != self.fingerprint:  # rule: declared_read
             raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) has no counts that are ready.")
-        self.trusted = Trusted(ready or "", self.keys.total(generation, ""))
+        self._trusted = ready or "", self.key(f"total:{generation}:")
         self.is_declared = True
 
     def fall_silent(self) -> None:
@@ -164,17 +162,17 @@ class Buffer:
 
     def reset(self) -> None:
         """Put everyone in doubt until a generation begins, and take announcements."""
-        self.client.ask(command("DEL", self.keys.ready))
-        self.client.ask(command("HSET", self.keys.state, "mark", ""))
+        self.client.ask(command("DEL", self._ready))
+        self.client.ask(command("HSET", self.key("state"), "mark", ""))
         self.is_declared = True
 
     def switch_off(self) -> None:
         """Let readers count rows, and writers tell Redis nothing, until ``reset``."""
-        self.client.ask(command("SET", self.keys.ready, OFF))
+        self.client.ask(command("SET", self._ready, OFF))
 
     def listen(self, seconds: int) -> None:
-        """Have owners whose counts change published on the channel ``keys.live`` for some time, as lists in JSON."""
-        self.client.ask(command("SET", self.keys.listeners, 1, "EX", seconds))
+        """Have owners whose counts change published on the channel ``live`` for some time, as lists in JSON."""
+        self.client.ask(command("SET", self.key("listeners"), 1, "EX", seconds))
 
     # ------------------------------------------------------------------ flush
     def cut(self, mark: str, batch: str) -> tuple[str, int]:
@@ -206,7 +204,7 @@ class Buffer:
 
         Scripts do not ask for it, because not every server lets them call INFO.
         """
-        info = self.client.info(self.keys.state)
+        info = self.client.info(self.key("state"))
         return " ".join(info[name] for name in IDENTITY if info.get(name)) or NAMELESS
 
     def begin_generation(self, generation: str, server: str) -> bool:
@@ -218,7 +216,7 @@ class Buffer:
         """Yield every intent that is announced and not confirmed."""
         cursor = "0"
         while True:
-            [(reply, page)] = self.client.ask(command("HSCAN", self.keys.intents, cursor, "COUNT", 100))
+            [(reply, page)] = self.client.ask(command("HSCAN", self.key("intents"), cursor, "COUNT", 100))
             yield from (IntentAge.of(as_text(intent), entry) for intent, entry in as_pairs(page))
             if (cursor := as_text(reply)) == "0":
                 return
@@ -229,7 +227,7 @@ class Buffer:
 
     def note_run(self, failure: str = "") -> None:
         """Note that the flusher has just run, and why it failed, if it did."""
-        self.client.ask(command("HSET", self.keys.state, "ran_at", int(time.time()), "failure", failure[:REASON]))
+        self.client.ask(command("HSET", self.key("state"), "ran_at", int(time.time()), "failure", failure[:REASON]))
 
     # ------------------------------------------------------------------- walk
     def peek(self, owners: Sequence[str]) -> dict[str, Peek]:

@@ -24,7 +24,6 @@ from ..exceptions import BufferUnavailable, ConfigurationError
 from .breaker import Breaker
 from .calls import REASON, Answer, Argument, Call, command, script
 from .connection import FAILURES, Connection
-from .keys import trouble
 
 EXHAUSTED: Any = getattr(redis.exceptions, "MaxConnectionsError", ())
 """What a pool raises if all its connections are in use, since redis-py 6."""
@@ -219,4 +218,4 @@ class Client:
 
 def trouble_call(reason: str = "") -> Call:
     """Return the call that notes trouble, if there is a ``reason``, and replies with the last one of all processes."""
-    return script("trouble", [trouble(options.KEY_PREFIX)], reason, RECENT_SECONDS)
+    return script("trouble", [f"{{{options.KEY_PREFIX}:trouble}}"], reason, RECENT_SECONDS)

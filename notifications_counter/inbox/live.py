@@ -212,8 +212,8 @@ class Feeds:
             except BufferUnavailable:  # its database has no id yet
                 self._has_changed = True
                 continue
-            pubsub.subscribe(buffer.keys.live)
-            channels[buffer.keys.live] = Channel(local, buffer)
+            pubsub.subscribe(channel := buffer.key("live"))
+            channels[channel] = Channel(local, buffer)
         for name in [name for name, channel in channels.items() if channel.local not in needed]:
             pubsub.unsubscribe(name)
             del channels[name]

@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 def redis(name, key, *arguments):
     """A command on the hash or set named by ``key``, of the counter of unread notifications."""
     buffer = unread.buffer
-    return buffer.client.ask(command(name, getattr(buffer.keys, key), *arguments))[0]
+    return buffer.client.ask(command(name, buffer.key(key), *arguments))[0]
 
 
 def ago(seconds: int) -> int:
