@@ -63,9 +63,9 @@ class EventLog:
     def _key(self, name: str) -> str:
         return f"{self.base}:{name}"
 
-    def _run(self, name: str, keys: Sequence[str], *args: Argument) -> Any:
-        """Run a script with these keys of the log, and return its reply."""
-        return self._client.ask(script(name, list(map(self._key, keys)), self.base, *args))[0]
+    def _run(self, name: str, *args: Argument) -> Any:
+        """Run a script and return its reply. One key is enough: it builds the others from this."""
+        return self._client.ask(script(name, [self._key("events")], *args))[0]
 
     # ----------------------------------------------------------------- writes
     def record_event(self, event: Mapping[str, Any]) -> int:
@@ -78,7 +78,7 @@ class EventLog:
         encoded = [_encode(event) for event in events]
         ids: list[int] = []
         for some in in_groups(encoded, [len(event) for event in encoded], ARGUMENTS - 100):
-            ids += self._run("record_events", ["next", "events", "types"], *chain.from_iterable(some))
+            ids += self._run("record_events", *chain.from_iterable(some))
         return ids
 
     def trim_events(self, max_age: float | None = None, max_length: int | None = None, now: When = None) -> int:
@@ -93,7 +93,7 @@ class EventLog:
         present = "" if now is None else _score(_seconds(now, "now"))
         removed = 0
         while True:
-            count = self._run("trim_events", ["events", "types"], age, length, present, EVENTS_PER_CALL)
+            count = self._run("trim_events", age, length, present, EVENTS_PER_CALL)
             removed += count
             if count < EVENTS_PER_CALL:
                 return removed
@@ -153,7 +153,7 @@ class EventLog:
         page: list[Event] = []
         while len(page) < limit:
             size = min(EVENTS_PER_CALL, limit - len(page))
-            found = self._run("page_events", [events], direction, size, score, member)
+            found = self._run("page_events", events, direction, size, score, member)
             page += [event for id_, _, fields in found if (event := _decode(int(id_), fields))]
             if len(found) < size:
                 break
