@@ -80,12 +80,8 @@ class Buffer:
             trusted, prefix = self._trusted
             [(ready, total)] = self.client.ask(command("MGET", self._ready, prefix + owner))
             if ready == trusted:
-                break
-            self.trust(ready)
-        try:
-            return int(total)
-        except (TypeError, ValueError):
-            return None
+                return as_integer(total)
+            self._trust(ready)
 
     def totals(self, owners: Sequence[object]) -> list[int | None]:
         """Return the cached totals of owners, given by primary keys, as ``total`` does, in one round trip."""
@@ -98,12 +94,12 @@ class Buffer:
         found: list[int | None] = []
         for ready, *values in self.client.ask(*calls):
             if ready != trusted:
-                self.trust(ready)
+                self._trust(ready)
                 return self.totals(owners)
             found += as_integers(values)
         return found
 
-    def trust(self, ready: str | bytes | None) -> None:
+    def _trust(self, ready: str | bytes | None) -> None:
         """Read totals under this value of ``ready`` from now on. BufferUnavailable if it is missing, or belongs to
         another declaration."""
         generation, _, fingerprint = as_text(ready or "").partition(":")

@@ -1,7 +1,7 @@
 -- Reads a page of events before or after a position, in the order of timestamp and id.
 -- KEYS  events (zset: id → timestamp)
 -- ARGV  1 'events', or 'events:' and a type  2 'before' (newest first) or 'after' (oldest first)  3 number of events
---       4 timestamp ('' for the end of the log)  5 id padded as in the set; '' or a lost one: any
+--       4 timestamp ('' for the end of the log)  5 id padded as in the set; '' or a trimmed one for any at that time
 -- Reply for each event its id, its timestamp, and its fields and values as a flat list, empty if they are gone. Events
 --       with the timestamp itself are 'after' it.
 local events, before = base .. ':' .. ARGV[1], ARGV[2] == 'before'
