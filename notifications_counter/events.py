@@ -19,7 +19,7 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from .buffer.calls import ARGUMENTS, Argument, Call
+from .buffer.calls import ARGUMENTS, Argument, command, script
 from .buffer.client import Client, client_of
 from .buffer.types import as_pairs, as_text
 from .chunks import chunked, in_groups
@@ -60,12 +60,12 @@ class EventLog:
         tag = f"{{{options.KEY_PREFIX}:{self.name}}}"
         return tag if self.shared else f"{tag}:{current().id}"
 
-    def _key(self, *parts: object) -> str:
-        return ":".join(str(part) for part in (self.base, *parts))
+    def _key(self, name: str) -> str:
+        return f"{self.base}:{name}"
 
-    def _run(self, name: str, keys: Sequence[str], *args: Argument) -> Any:
-        """Call a script with these keys of the log, and return its reply."""
-        return self._client.ask(Call.of(name, list(map(self._key, keys)), (self.base, *args)))
+    def _run(self, name: str, *args: Argument) -> Any:
+        """Run a script and return its reply. One key is enough: it builds the others from this."""
+        return self._client.ask(script(name, [self._key("events")], *args))[0]
 
     # ----------------------------------------------------------------- writes
     def record_event(self, event: Mapping[str, Any]) -> int:
@@ -78,7 +78,7 @@ class EventLog:
         encoded = [_encode(event) for event in events]
         ids: list[int] = []
         for some in in_groups(encoded, [len(event) for event in encoded], ARGUMENTS - 100):
-            ids += self._run("record_events", ("next", "events", "types"), *chain.from_iterable(some))
+            ids += self._run("record_events", *chain.from_iterable(some))
         return ids
 
     def trim_events(self, max_age: float | None = None, max_length: int | None = None, now: When = None) -> int:
@@ -93,7 +93,7 @@ class EventLog:
         present = "" if now is None else _score(_seconds(now, "now"))
         removed = 0
         while True:
-            count = self._run("trim_events", ("events", "types"), age, length, present, EVENTS_PER_CALL)
+            count = self._run("trim_events", age, length, present, EVENTS_PER_CALL)
             removed += count
             if count < EVENTS_PER_CALL:
                 return removed
@@ -103,7 +103,7 @@ class EventLog:
         """Return the event with this id, or None if it does not exist."""
         if not is_integer(event_id):
             raise ValueError(f"The id of an event is an integer, not {event_id!r}.")
-        return _decode(event_id, self._client.call("HGETALL", self._key("event", event_id)))
+        return _decode(event_id, *self._client.ask(command("HGETALL", self._key(f"event:{event_id}"))))
 
     def latest(self, limit: int = 100, type: str | None = None, before: Time | Event | None = None) -> list[Event]:
         """Return the newest events, newest first: all, or those before a time or an event of the log. The next page is
@@ -117,26 +117,26 @@ class EventLog:
 
     def count_events(self, start: When = None, end: When = None) -> int:
         """Return the number of events from ``start`` to ``end``."""
-        return self._count(self._key("events"), start, end)
+        return self._counts(["events"], start, end)[0]
 
     def count_type(self, type: str, start: When = None, end: When = None) -> int:
         """Return the number of these events that have a type."""
-        return self._count(self._key("events", _type(type)), start, end)
+        return self._counts([f"events:{_type(type)}"], start, end)[0]
 
     def list_types(self) -> list[str]:
         """Return the types of the events in the log, sorted."""
-        return sorted(map(as_text, self._client.call("SMEMBERS", self._key("types"))))
+        return sorted(map(as_text, *self._client.ask(command("SMEMBERS", self._key("types")))))
 
     def count_types(self, start: When = None, end: When = None) -> dict[str, int]:
         """Return ``{type: n}`` for the events from ``start`` to ``end``, without types that have none, in two round
         trips, for the types and for their counts."""
-        kinds, range_ = self.list_types(), _range(start, end)
-        calls = [Call("ZCOUNT", (self._key("events", kind),), range_) for kind in kinds]
-        counts = [n for some in chunked(calls, EVENTS_PER_CALL) for n in self._client.ask_all(some)]
+        kinds = self.list_types()
+        counts = self._counts([f"events:{kind}" for kind in kinds], start, end)
         return {kind: n for kind, n in zip(kinds, counts, strict=True) if n}
 
-    def _count(self, key: str, start: When, end: When) -> int:
-        return self._client.call("ZCOUNT", key, *_range(start, end))
+    def _counts(self, names: Sequence[str], start: When, end: When) -> list[int]:
+        calls = [command("ZCOUNT", self._key(name), *_range(start, end)) for name in names]
+        return [n for some in chunked(calls, EVENTS_PER_CALL) for n in self._client.ask(*some)]
 
     def _page(self, direction: str, position: Time | Event | None, limit: int, type: str | None) -> list[Event]:
         if not (is_integer(limit) and limit > 0):
@@ -149,12 +149,11 @@ class EventLog:
                 raise ValueError("A position must be a time, or an event that this log has returned.") from None
         elif position is not None:
             score = _timestamp(position)
-        key = self._key("events") if type is None else self._key("events", _type(type))
+        events = "events" if type is None else f"events:{_type(type)}"
         page: list[Event] = []
         while len(page) < limit:
             size = min(EVENTS_PER_CALL, limit - len(page))
-            args = (self.base, direction, size, score, member)
-            found = self._client.ask(Call.of("page_events", (key,), args))
+            found = self._run("page_events", events, direction, size, score, member)
             page += [event for id_, _, fields in found if (event := _decode(int(id_), fields))]
             if len(found) < size:
                 break

@@ -19,7 +19,7 @@ from datetime import datetime
 
 from asgiref.sync import sync_to_async
 
-from .buffer.calls import ARGUMENTS, Call
+from .buffer.calls import ARGUMENTS, command, script
 from .buffer.client import Client, client_of
 from .buffer.types import as_bytes, as_pairs, as_text
 from .chunks import in_groups
@@ -121,7 +121,7 @@ class TimeSeries:
             keys = [f"{base}:known", *(f"{base}:{precision}:{name}" for name in some for precision in precisions)]
             values = (counts[name] for name in some)
             args = (time, self.samples, len(precisions), *precisions, *values)
-            self._client.ask(Call.of("update_series", keys, args))
+            self._client.ask(script("update_series", keys, *args))
 
     # ------------------------------------------------------------------ read
     def get_counter(
@@ -142,7 +142,7 @@ class TimeSeries:
         first = 0 if start is None else _seconds(start, math.ceil)
         end_ = LATEST if end is None else _seconds(end, math.ceil)
         key = f"{self.base}:{precision}:{name}"
-        clock, flat = self._client.ask(Call.of("read_series", (key,)))
+        [(clock, flat)] = self._client.ask(script("read_series", [key]))
         counts = {int(slice_): int(count) for slice_, count in as_pairs(flat)}
         now, window = int(clock), self.samples * precision
         if counts and not any(now - window < slice_ <= now for slice_ in counts):
@@ -171,11 +171,11 @@ class TimeSeries:
         low = as_bytes(f"({precision}:{after}" if after else first)
         while len(names) < limit:
             most = min(limit - len(names), 1000)
-            members = self._client.call("ZRANGEBYLEX", f"{self.base}:known", low, end, "LIMIT", 0, most)
+            [members] = self._client.ask(command("ZRANGEBYLEX", f"{self.base}:known", low, end, "LIMIT", 0, most))
             if not members:
                 break
             counters = [f"{self.base}:{as_text(member)}" for member in members]
-            held = self._client.ask_all([Call("EXISTS", (key,)) for key in counters])  # the server expires some
+            held = self._client.ask(*[command("EXISTS", key) for key in counters])  # the server expires some
             found = [as_text(member) for member, is_there in zip(members, held, strict=True) if is_there]
             names += [member.partition(":")[2] for member in found]
             low = as_bytes(f"({as_text(members[-1])}")
@@ -197,13 +197,13 @@ class TimeSeries:
         time = "" if now is None else _seconds(now)
         known = f"{self.base}:known"
         precisions = [precision for precision in self._known_precisions() if due(precision)]
-        total = sum(self._client.call("ZLEXCOUNT", known, *_range(precision)) for precision in precisions)
+        total = sum(self._client.ask(command("ZLEXCOUNT", known, *_range(each)))[0] for each in precisions)
         for precision in precisions:
             first, end = _range(precision)
             low, window = as_bytes(first), self.samples * precision
             while True:
-                args = (low, end, window, time, PAGE, PAGE_WORK)
-                last, counters, slices, gone = self._client.ask(Call.of("clean_series", (known,), args))
+                call = script("clean_series", [known], low, end, window, time, PAGE, PAGE_WORK)
+                [(last, counters, slices, gone)] = self._client.ask(call)
                 if not last:
                     break
                 low = as_bytes(f"({as_text(last)}")
@@ -216,7 +216,7 @@ class TimeSeries:
     def _known_precisions(self) -> Iterator[int]:
         """Yield the precisions of known counters, some of which may be of an earlier release."""
         known, low = f"{self.base}:known", "-"
-        while found := self._client.call("ZRANGEBYLEX", known, low, "+", "LIMIT", 0, 1):
+        while found := self._client.ask(command("ZRANGEBYLEX", known, low, "+", "LIMIT", 0, 1))[0]:
             precision = int(as_text(found[0]).partition(":")[0])
             yield precision
             low = f"[{precision};"

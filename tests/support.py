@@ -62,7 +62,7 @@ def be_a_new_process() -> None:
 
 def announce(buffer: Buffer, intent: str, owners: Sequence[str]) -> None:
     """Announce an intent, as a transaction does before it commits."""
-    assert buffer.client.ask(buffer.announcement(intent, owners)) == 1
+    assert buffer.client.ask(buffer.announcement(intent, owners)) == [1]
 
 
 def confirm(buffer: Buffer, intent: str, deltas: Mapping[str, Delta]) -> None:
@@ -75,9 +75,14 @@ def generation(buffer: Buffer) -> str:
     return buffer.status().ready.partition(":")[0]
 
 
+def total_key(user: Any) -> str:
+    """The key of a user's cached total."""
+    return buffer().key(f"total:{generation(buffer())}:{user.pk}")
+
+
 def doubted(counter: Counter = unread) -> list[str]:
     """Owner keys of users who are in doubt since the last flush."""
-    found = get_redis_connection("default").zrangebyscore(counter.buffer.keys.pending, "+inf", "+inf")
+    found = get_redis_connection("default").zrangebyscore(counter.buffer.key("pending"), "+inf", "+inf")
     return [owner_key.decode() for owner_key in found]
 
 
@@ -246,13 +251,13 @@ def redis_out_of_reach() -> Iterator[None]:
 def sent() -> Iterator[list[str]]:
     """The commands and scripts, by name, that are sent to Redis meanwhile."""
     commands: list[str] = []
-    send = Client.exchange
+    exchange = Client._exchange
 
     def noting(self: Client, calls: Sequence[Call], wait: bool = True) -> Any:
         commands.extend(call.name for call in calls)
-        return send(self, calls, wait)
+        return exchange(self, calls, wait)
 
-    with mock.patch.object(Client, "exchange", noting):
+    with mock.patch.object(Client, "_exchange", noting):
         yield commands
 
 
@@ -260,7 +265,7 @@ def sent() -> Iterator[list[str]]:
 def round_trips() -> Iterator[SimpleNamespace]:
     """Count the waits for Redis in a block, and their commands, in all threads."""
     seen = SimpleNamespace(number=0, commands=0)
-    exchange, info = Client.exchange, Client.info
+    exchange, info = Client._exchange, Client.info
 
     def exchanging(self: Client, calls: Sequence[Call], wait: bool = True) -> Any:
         if answers := exchange(self, calls, wait):  # otherwise, the next exchange reads the replies
@@ -272,7 +277,7 @@ def round_trips() -> Iterator[SimpleNamespace]:
         seen.number += 1
         return info(self, key)
 
-    with mock.patch.multiple(Client, exchange=exchanging, info=asking):
+    with mock.patch.multiple(Client, _exchange=exchanging, info=asking):
         yield seen
 
 

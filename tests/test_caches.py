@@ -8,6 +8,7 @@ import pytest
 import redis.sentinel
 
 import servers
+from notifications_counter.buffer.calls import command
 from notifications_counter.buffer.client import client_of
 from notifications_counter.caches import reason_of
 from notifications_counter.exceptions import BufferUnavailable
@@ -27,7 +28,7 @@ def test_a_server_that_repeats_a_password(use, caplog, where):
     with servers.redis("--rename-command", "HELLO", "", "--rename-command", "AUTH", "") as server:
         use(server.url.replace("://", f"://{credentials}"), **options)
         with pytest.raises(BufferUnavailable) as caught:
-            client_of("default").call("GET", "key")
+            client_of("default").ask(command("GET", "key"))
     logged = [f"{record.getMessage()} {record.__dict__}" for record in caplog.records]
     said = "".join([*traceback.format_exception(caught.value), *logged])
     assert "unknown command" in said

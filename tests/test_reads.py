@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
-from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -27,13 +26,13 @@ from tests.support import (
     buffer,
     entries,
     execute,
-    generation,
     make_keys,
     notify,
     redis_out_of_reach,
     round_trips,
     rows,
     sent,
+    total_key,
     undone,
 )
 from tests.tasks.models import Project
@@ -41,10 +40,6 @@ from tests.tasks.models import Project
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
 objects = Notification.objects
-
-
-def total_key(user: Any) -> str:
-    return buffer().keys.total(generation(buffer()), str(user.pk))
 
 
 # ----------------------------------------------------------------------------------------------------------- cost
@@ -95,7 +90,7 @@ def test_totals_do_not_live_for_ever(alice, redis_client):
     assert 0 < redis_client.ttl(total_key(alice)) <= 100
     objects.create(user=alice, title="x")
     assert 0 < redis_client.ttl(total_key(alice)) <= 100
-    waiting = [key for key in redis_client.scan_iter(match=f"{buffer().keys.base}:*") if b":total:" not in key]
+    waiting = [key for key in redis_client.scan_iter(match=f"{buffer().base}:*") if b":total:" not in key]
     assert waiting
     assert all(redis_client.ttl(key) == -1 for key in waiting)
 

@@ -6,14 +6,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..chunks import chunked
 from ..conf import options
 from ..exceptions import BufferUnavailable
-from .calls import ARGUMENTS, OWNERS_PER_CALL, REASON, Argument, Call, owners_as_json
+from .calls import ARGUMENTS, OWNERS_PER_CALL, REASON, Argument, Call, command, owners_as_json, script
 from .client import Client
-from .keys import Keys
 from .types import (
     OFF,
     BufferStatus,
@@ -43,35 +42,34 @@ NAMELESS = "nameless"
 """The name of a server whose INFO is refused, or has none of these fields."""
 
 
-class Trusted(NamedTuple):
-    """The value of ``ready`` when totals were last read, and the beginning of their keys, which depends on it."""
-
-    ready: str | bytes
-    prefix: str
-
-
 class Buffer:
     """One counter in Redis.
 
+    ``base``         the beginning of all its keys. The hash tag in it keeps them on one node of a cluster
     ``fingerprint``  of the counter's declaration
     ``is_declared``  whether a flusher has declared the counter, as far as is known, so that Redis is not new
     """
 
-    def __init__(self, client: Client, keys: Keys, fingerprint: str = "", is_declared: bool = False):
+    def __init__(self, client: Client, base: str, fingerprint: str, is_declared: bool):
         self.client = client
-        self.keys = keys
+        self.base = base
         self.fingerprint = fingerprint
         self.is_declared = is_declared
-        self.trusted = Trusted("", keys.total("0", ""))
+        self._ready = self.key("ready")
+        self._trusted: tuple[str | bytes, str] = "", self.key("total:")  # its last value, and where its totals are
         self.silent_until = 0.0  # by the monotonic clock
 
-    def script_call(self, name: str, *args: Argument) -> Call:
-        """Return the call of a script. One key is enough: it builds the others from this."""
-        return Call.of(name, (self.keys.ready,), args)
+    def key(self, name: str) -> str:
+        """Return a key of the counter. Scripts build the same: see ``shared.lua``."""
+        return f"{self.base}:{name}"
 
-    def run(self, name: str, *args: Argument) -> Any:
-        """Call a script and return its reply."""
-        return self.client.ask(self.script_call(name, *args))
+    def _script(self, name: str, *args: Argument) -> Call:
+        """Return the call of a script. One key is enough: it builds the others from this."""
+        return script(name, [self._ready], *args)
+
+    def _run(self, name: str, *args: Argument) -> Any:
+        """Run a script and return its reply."""
+        return self.client.ask(self._script(name, *args))[0]
 
     # ------------------------------------------------------------------ reads
     def total(self, owner: str) -> int | None:
@@ -79,33 +77,29 @@ class Buffer:
         can be trusted, or counting is off."""
         self._require_counting()
         while True:
-            trusted = self.trusted
-            ready, total = self.client.ask(Call("MGET", (self.keys.ready, trusted.prefix + owner)))
-            if ready == trusted.ready:
-                break
-            self.trust(ready)
-        try:
-            return int(total)
-        except (TypeError, ValueError):
-            return None
+            trusted, prefix = self._trusted
+            [(ready, total)] = self.client.ask(command("MGET", self._ready, prefix + owner))
+            if ready == trusted:
+                return as_integer(total)
+            self._trust(ready)
 
     def totals(self, owners: Sequence[object]) -> list[int | None]:
         """Return the cached totals of owners, given by primary keys, as ``total`` does, in one round trip."""
         self._require_counting()
-        trusted = self.trusted
+        trusted, prefix = self._trusted
         calls = [
-            Call("MGET", (self.keys.ready, *[f"{trusted.prefix}{owner}" for owner in some]))
+            command("MGET", self._ready, *[f"{prefix}{owner}" for owner in some])
             for some in chunked(owners, ARGUMENTS - 1)
         ]
         found: list[int | None] = []
-        for ready, *values in self.client.ask_all(calls):
-            if ready != trusted.ready:
-                self.trust(ready)
+        for ready, *values in self.client.ask(*calls):
+            if ready != trusted:
+                self._trust(ready)
                 return self.totals(owners)
             found += as_integers(values)
         return found
 
-    def trust(self, ready: str | bytes | None) -> None:
+    def _trust(self, ready: str | bytes | None) -> None:
         """Read totals under this value of ``ready`` from now on. BufferUnavailable if it is missing, or belongs to
         another declaration."""
         generation, _, fingerprint = as_text(ready or "").partition(":")
@@ -113,7 +107,7 @@ class Buffer:
             self.fall_silent()
         if not generation or fingerprint != self.fingerprint:  # rule: declared_read
             raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) has no counts that are ready.")
-        self.trusted = Trusted(ready or "", self.keys.total(generation, ""))
+        self._trusted = ready or "", self.key(f"total:{generation}:")
         self.is_declared = True
 
     def fall_silent(self) -> None:
@@ -132,7 +126,7 @@ class Buffer:
     def lease(self, owners: Sequence[str], token: str) -> tuple[str, list[str]]:
         """Take leases on owners whose totals are not cached. Returns the generation, empty if nothing may be cached,
         and the owners with a lease."""
-        generation, *indexes = self.run("lease", owners_as_json(owners), self.fingerprint, token, LEASE)
+        generation, *indexes = self._run("lease", owners_as_json(owners), self.fingerprint, token, LEASE)
         return as_text(generation), [owners[index - 1] for index in indexes]
 
     def keep(self, generation: str, token: str, counts: Mapping[str, int]) -> int:
@@ -140,65 +134,65 @@ class Buffer:
         if not counts:
             return 0
         texts = json.dumps(list(map(str, counts.values())))
-        return self.run("keep", generation, token, options.TOTAL_TTL, owners_as_json(list(counts)), texts)
+        return self._run("keep", generation, token, options.TOTAL_TTL, owners_as_json(list(counts)), texts)
 
     # ----------------------------------------------------------------- writes
     def announcement(self, intent: str, owners: Sequence[str]) -> Call:
         """Return the call that announces an intent to change these owners' counts; everyone's if there are none. It is
         for before the database commits. The reply is 0 if Redis is new or was emptied."""
-        return self.script_call("announce", intent, owners_as_json(owners), "1" if self.is_declared else "")
+        return self._script("announce", intent, owners_as_json(owners), "1" if self.is_declared else "")
 
     def confirmation(self, intent: str, owners: Sequence[str], deltas: Sequence[Delta]) -> Call:
         """Return the call that removes an intent and adds the deltas of its owners."""
         exact = ["null" if delta is None or abs(delta) >= EXACT else str(delta) for delta in deltas]
-        return self.script_call("confirm", self.fingerprint, intent, owners_as_json(owners), f"[{','.join(exact)}]")
+        return self._script("confirm", self.fingerprint, intent, owners_as_json(owners), f"[{','.join(exact)}]")
 
     def doubt(self, owners: Sequence[str]) -> None:
         """Put owners in doubt, so that readers count their rows."""
         for some in chunked(owners, OWNERS_PER_CALL):
-            self.run("doubt", *some)
+            self._run("doubt", *some)
 
     def doubt_everyone(self) -> None:
         """Put everyone in doubt, until a generation begins."""
-        self.run("doubt")
+        self._run("doubt")
 
     def reset(self) -> None:
         """Put everyone in doubt until a generation begins, and take announcements."""
-        self.client.call("DEL", self.keys.ready)
-        self.client.call("HSET", self.keys.state, "mark", "")
+        self.client.ask(command("DEL", self._ready))
+        self.client.ask(command("HSET", self.key("state"), "mark", ""))
         self.is_declared = True
 
     def switch_off(self) -> None:
         """Let readers count rows, and writers tell Redis nothing, until ``reset``."""
-        self.client.call("SET", self.keys.ready, OFF)
+        self.client.ask(command("SET", self._ready, OFF))
 
     def listen(self, seconds: int) -> None:
-        """Have owners whose counts change published on the channel ``keys.live`` for some time, as lists in JSON."""
-        self.client.call("SET", self.keys.listeners, 1, "EX", seconds)
+        """Have owners whose counts change published on the channel ``live`` for some time, as lists in JSON."""
+        self.client.ask(command("SET", self.key("listeners"), 1, "EX", seconds))
 
     # ------------------------------------------------------------------ flush
     def cut(self, mark: str, batch: str) -> tuple[str, int]:
         """Turn what is pending into a batch with this id, or take the one that is under way. Returns its id and size;
         '' and 0 if nothing waits, or Redis and the database do not agree."""
-        found, size = self.run("cut", mark, batch)
+        found, size = self._run("cut", mark, batch)
         return as_text(found), size
 
     def fetch(self, first: int, last: int) -> list[Fetched]:
         """Return owners of the batch, from one rank to another."""
         found: list[Fetched] = []
         for rank in range(first, last + 1, OWNERS_PER_CALL):
-            rows = self.run("fetch", rank, min(rank + OWNERS_PER_CALL - 1, last))
+            rows = self._run("fetch", rank, min(rank + OWNERS_PER_CALL - 1, last))
             found += (Fetched(as_text(owner), *map(as_integer, numbers)) for owner, *numbers in rows)
         return found
 
     def drop(self, batch: str, mark: str) -> bool:
         """Drop the batch, which the database has under this mark. Returns False if another batch is under way."""
-        return bool(self.run("drop", batch, mark))
+        return bool(self._run("drop", batch, mark))
 
     # ------------------------------------------------------------------- heal
     def status(self) -> BufferStatus:
         """Return the state of the counter at one moment."""
-        return BufferStatus.of(self.run("status"))
+        return BufferStatus.of(self._run("status"))
 
     def server(self) -> str:
         """Return the name of the server that holds the counter. It changes with each restart and failover, even after a
@@ -206,37 +200,37 @@ class Buffer:
 
         Scripts do not ask for it, because not every server lets them call INFO.
         """
-        info = self.client.info(self.keys.state)
+        info = self.client.info(self.key("state"))
         return " ".join(info[name] for name in IDENTITY if info.get(name)) or NAMELESS
 
     def begin_generation(self, generation: str, server: str) -> bool:
         """Begin a generation. Returns False if counting is off. Ask for ``server`` before this call: if another one
         takes over in between, its name will differ."""
-        return bool(self.run("begin_generation", generation, self.fingerprint, server))
+        return bool(self._run("begin_generation", generation, self.fingerprint, server))
 
     def intents(self) -> Iterator[IntentAge]:
         """Yield every intent that is announced and not confirmed."""
         cursor = "0"
         while True:
-            reply, page = self.client.call("HSCAN", self.keys.intents, cursor, "COUNT", 100)
+            [(reply, page)] = self.client.ask(command("HSCAN", self.key("intents"), cursor, "COUNT", 100))
             yield from (IntentAge.of(as_text(intent), entry) for intent, entry in as_pairs(page))
             if (cursor := as_text(reply)) == "0":
                 return
 
     def ground(self, intent: str, drop: bool = False) -> None:
         """Doubt the owners of an intent whose transaction may still commit; ``drop`` it if that must be dead."""
-        self.run("ground", intent, int(drop))
+        self._run("ground", intent, int(drop))
 
     def note_run(self, failure: str = "") -> None:
         """Note that the flusher has just run, and why it failed, if it did."""
-        self.client.call("HSET", self.keys.state, "ran_at", int(time.time()), "failure", failure[:REASON])
+        self.client.ask(command("HSET", self.key("state"), "ran_at", int(time.time()), "failure", failure[:REASON]))
 
     # ------------------------------------------------------------------- walk
     def peek(self, owners: Sequence[str]) -> dict[str, Peek]:
         """Return what Redis holds of these owners."""
         found: dict[str, Peek] = {}
         for some in chunked(owners, OWNERS_PER_CALL):
-            rows = self.run("peek", owners_as_json(some))
+            rows = self._run("peek", owners_as_json(some))
             for owner, (total, pending, flushing, flies) in zip(some, rows, strict=True):
                 found[owner] = Peek(as_integer(total), as_text(pending), as_text(flushing), bool(flies))
         return found

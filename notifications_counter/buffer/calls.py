@@ -24,46 +24,36 @@ ARGUMENTS arguments: an owner takes three at most."""
 LUA = files(__package__).joinpath("lua")
 
 
-class Script(NamedTuple):
-    """A script, and its SHA-1."""
+class Call(NamedTuple):
+    """A call of a command or a script, by ``name``, with one of its keys and all arguments that are sent."""
 
-    source: str
-    sha: str
+    name: str
+    key: str
+    arguments: tuple[Argument, ...]
+    source: str = ""
+
+    @property
+    def by_source(self) -> tuple[Argument, ...]:
+        """The arguments to send to a server that does not know the script."""
+        return ("EVAL", self.source, *self.arguments[2:])
+
+
+def command(name: str, key: str, *args: Argument) -> Call:
+    """Return the call of a command."""
+    return Call(name, key, (name, key, *args))
+
+
+def script(name: str, keys: Sequence[str], *args: Argument) -> Call:
+    """Return the call of the script in ``lua/<name>.lua``."""
+    source, sha = _load(name)
+    return Call(name, keys[0], ("EVALSHA", sha, len(keys), *keys, *args), source)
 
 
 @cache
-def script(name: str) -> Script:
-    """Return the script in ``lua/<name>.lua``, after ``shared.lua``."""
-    shared, body = (LUA.joinpath(f"{file}.lua").read_text(encoding="utf-8") for file in ("shared", name))
-    source = shared + body
-    return Script(source, sha1(source.encode(), usedforsecurity=False).hexdigest())
-
-
-class Call(NamedTuple):
-    """A call of a command or a script, by its ``name``."""
-
-    name: str
-    keys: tuple[Argument, ...]
-    args: tuple[Argument, ...] = ()
-    script: Script | None = None
-
-    @classmethod
-    def of(cls, name: str, keys: Sequence[Argument], args: Sequence[Argument] = ()) -> Call:
-        """Return the call of a script."""
-        return cls(name, tuple(keys), tuple(args), script(name))
-
-    @property
-    def command(self) -> tuple[Argument, ...]:
-        """The command to send. It names a script by its SHA-1."""
-        if self.script is None:
-            return (self.name, *self.keys, *self.args)
-        return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.args)
-
-    @property
-    def command_with_source(self) -> tuple[Argument, ...]:
-        """The command to send to a server that does not know the script."""
-        assert self.script
-        return ("EVAL", self.script.source, len(self.keys), *self.keys, *self.args)
+def _load(name: str) -> tuple[str, str]:
+    """Return the source of a script, which begins with ``shared.lua``, and its SHA-1."""
+    source = "".join(LUA.joinpath(f"{file}.lua").read_text(encoding="utf-8") for file in ("shared", name))
+    return source, sha1(source.encode(), usedforsecurity=False).hexdigest()
 
 
 Answer = tuple[Call, Any]

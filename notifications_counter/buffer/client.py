@@ -22,9 +22,8 @@ from ..caches import problem_of
 from ..conf import options
 from ..exceptions import BufferUnavailable, ConfigurationError
 from .breaker import Breaker
-from .calls import REASON, Answer, Argument, Call
+from .calls import REASON, Answer, Argument, Call, command, script
 from .connection import FAILURES, Connection
-from .keys import trouble
 
 EXHAUSTED: Any = getattr(redis.exceptions, "MaxConnectionsError", ())
 """What a pool raises if all its connections are in use, since redis-py 6."""
@@ -82,12 +81,13 @@ class Client:
         self._noted_at = -math.inf
 
     # ---------------------------------------------------------------- calls
-    def ask(self, call: Call) -> Any:
-        """Send a call and return its reply. BufferUnavailable if Redis did not answer or refused."""
-        (outcome,) = self.send([call])
-        if isinstance(outcome, BufferUnavailable):
-            raise outcome
-        return outcome
+    def ask(self, *calls: Call) -> list[Any]:
+        """Send calls in one go, and return their replies. BufferUnavailable if Redis did not answer, or refused one."""
+        outcomes = self.send(calls)
+        for outcome in outcomes:
+            if isinstance(outcome, BufferUnavailable):
+                raise outcome
+        return outcomes
 
     def send(self, calls: Sequence[Call], urgent: bool = False, wait: bool = True) -> list[Any]:
         """Send calls in one go, and return the outcome of each: the reply, or the BufferUnavailable to raise. For
@@ -96,7 +96,7 @@ class Client:
         try:
             if self.breaker.down_since is not None and not urgent:
                 self._try_again(calls[0])
-            answers = self.exchange(calls, wait)
+            answers = self._exchange(calls, wait)
         except BufferUnavailable as error:
             return [error] * len(calls)
         except EXHAUSTED as error:
@@ -105,18 +105,6 @@ class Client:
             return [self.breaker.trip(error)] * len(calls)
         outcomes = [self._refusal(call, r) if isinstance(r, ResponseError) else r for call, r in answers]
         return outcomes[-len(calls) :]  # before them are those of earlier calls
-
-    def ask_all(self, calls: Sequence[Call]) -> list[Any]:
-        """Send calls in one go, and return their replies. BufferUnavailable if any of them failed."""
-        outcomes = self.send(calls)
-        for outcome in outcomes:
-            if isinstance(outcome, BufferUnavailable):
-                raise outcome
-        return outcomes
-
-    def call(self, name: str, *arguments: Argument) -> Any:
-        """Send a command and return its reply."""
-        return self.ask(Call(name, arguments))
 
     def info(self, key: str) -> dict[str, Any]:
         """Return INFO of the server that holds ``key``; empty if the server refuses it. Managed servers allow it,
@@ -143,7 +131,7 @@ class Client:
         self.breaker.check()
         if self._can_hold:  # the address may lead to another server now, but only for new connections
             self._pool.disconnect(inuse_connections=False)
-        *_, (_, reply) = self.exchange([Call("DEL", (f"{call.keys[0]!s}:probe",))])
+        *_, (_, reply) = self._exchange([command("DEL", f"{call.key}:probe")])
         if isinstance(reply, ResponseError):
             raise self.breaker.trip(reply)
         self.breaker.reset()
@@ -155,7 +143,7 @@ class Client:
         if time.monotonic() - self._noted_at >= NOTE_SECONDS:
             self._noted_at = time.monotonic()
             with suppress(*FAILURES):
-                self.exchange([trouble_call(reason[:REASON])])
+                self._exchange([trouble_call(reason[:REASON])])
 
     # ---------------------------------------------------------- connections
     @cached_property
@@ -172,13 +160,13 @@ class Client:
     def _can_hold(self) -> bool:
         return type(self._pool) is redis.ConnectionPool
 
-    def exchange(self, calls: Sequence[Call], wait: bool = True) -> list[Answer]:
+    def _exchange(self, calls: Sequence[Call], wait: bool = True) -> list[Answer]:
         """Send calls over this thread's connection, and return calls with their replies; see ``Connection``."""
         if self._pool is None:
             return self._exchange_with_nodes(calls)
         connection = self._take()
         try:
-            answers = connection.send(calls, wait or not connection.is_held)
+            answers = connection.exchange(calls, wait or not connection.is_held)
         except BaseException:
             connection.release(close=True)
             raise
@@ -211,9 +199,9 @@ class Client:
 
     def _exchange_with_nodes(self, calls: Sequence[Call]) -> list[Answer]:
         """Send calls to the nodes of a cluster, and wait for the replies. Redis-py follows keys that move."""
-        replies = self._send_to_nodes([call.command for call in calls])
+        replies = self._send_to_nodes([call.arguments for call in calls])
         unknown = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
-        again = self._send_to_nodes([calls[i].command_with_source for i in unknown])
+        again = self._send_to_nodes([calls[i].by_source for i in unknown])
         for i, reply in zip(unknown, again, strict=True):
             replies[i] = reply
         for reply in replies:
@@ -221,13 +209,13 @@ class Client:
                 raise reply
         return list(zip(calls, replies, strict=True))
 
-    def _send_to_nodes(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+    def _send_to_nodes(self, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
         pipeline = self.redis.pipeline()
-        for command in commands:
-            pipeline.execute_command(*command)
+        for arguments in commands:
+            pipeline.execute_command(*arguments)
         return pipeline.execute(raise_on_error=False)
 
 
 def trouble_call(reason: str = "") -> Call:
     """Return the call that notes trouble, if there is a ``reason``, and replies with the last one of all processes."""
-    return Call.of("trouble", [trouble(options.KEY_PREFIX)], (reason, RECENT_SECONDS))
+    return script("trouble", [f"{{{options.KEY_PREFIX}:trouble}}"], reason, RECENT_SECONDS)

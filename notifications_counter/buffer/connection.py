@@ -10,7 +10,7 @@ from typing import Any
 
 from redis.exceptions import ConnectionError, NoScriptError, RedisClusterException, RedisError, ResponseError
 
-from .calls import Answer, Call, Script
+from .calls import Answer, Call
 
 FAILURES = (RedisError, RedisClusterException, OSError)
 """All that redis-py raises if Redis does not answer, or refuses."""
@@ -22,7 +22,7 @@ class Connection:
 
     ``late``     calls and replies that were read before the connection is used again
     ``is_held``  whether a thread keeps it after a call
-    ``known``    scripts that the server has run
+    ``known``    names of calls that the server has answered
     ``outages``  how many there had been when it was made
     """
 
@@ -32,24 +32,24 @@ class Connection:
         self.pool, self.outages = pool, outages
         self.owed: list[Call] = []
         self.late: list[Answer] = []
-        self.known: set[Script | None] = set()
+        self.known: set[str] = set()
         self._pid, self._used = os.getpid(), time.monotonic()
         self._connection = pool.get_connection()
         self._connection.register_connect_callback(self._begin_anew)
 
-    def send(self, calls: Sequence[Call], wait: bool) -> list[Answer]:
+    def exchange(self, calls: Sequence[Call], wait: bool) -> list[Answer]:
         """Send calls in one go. Returns each call that was owed a reply with this reply, which may be a ResponseError;
         without ``wait`` nothing, so that the calls are owed theirs, unless the server has yet to learn a script: then
         it may have to be sent again, before anything else. Raises one of FAILURES."""
         connection, is_first = self._connection, not self.owed
         if len(calls) == 1:
-            connection.send_command(*calls[0].command, check_health=is_first)
+            connection.send_command(*calls[0].arguments, check_health=is_first)
         else:
-            commands = connection.pack_commands([call.command for call in calls])
+            commands = connection.pack_commands([call.arguments for call in calls])
             connection.send_packed_command(commands, check_health=is_first)
         self.owed += calls
         self._used = time.monotonic()
-        if not wait and all(call.script in self.known for call in calls):
+        if not wait and all(call.name in self.known for call in calls):
             return []
         late, self.late = self.late, []
         return [*late, *self._read_owed()]
@@ -60,9 +60,9 @@ class Connection:
         answers = [(call, self._read()) for call in self.owed]
         for i, (call, reply) in enumerate(answers):
             if isinstance(reply, NoScriptError):
-                self._connection.send_command(*call.command_with_source)
+                self._connection.send_command(*call.by_source)
                 answers[i] = call, self._read()
-            self.known.add(call.script)
+            self.known.add(call.name)
         self.owed.clear()  # not before: after an interrupt, the connection is closed
         return answers
 

@@ -21,7 +21,6 @@ from django.dispatch import receiver
 
 from ..buffer import Buffer
 from ..buffer.client import client_of
-from ..buffer.keys import Keys
 from ..conf import SETTING, options
 from ..databases.identity import digest, identify
 from ..databases.routing import alias_for
@@ -176,9 +175,9 @@ class Declaration(Owners):
         try:
             return self._buffers[database.id]
         except KeyError:
-            keys = Keys(options.KEY_PREFIX, self.name, database.id)
+            base = f"{{{options.KEY_PREFIX}:counter:{self.name}}}:{database.id}"
             is_declared = self.name in database.declared
-            buffer = Buffer(client_of(options.CACHE_ALIAS), keys, self.fingerprint, is_declared)
+            buffer = Buffer(client_of(options.CACHE_ALIAS), base, self.fingerprint, is_declared)
             return self._buffers.setdefault(database.id, buffer)
 
     @cached_property

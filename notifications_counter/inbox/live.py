@@ -191,8 +191,8 @@ class Feeds:
             except BufferUnavailable:  # its database has no id yet
                 self._has_changed = True
                 continue
-            pubsub.subscribe(buffer.keys.live)
-            channels[buffer.keys.live] = Channel(place, counter, buffer)
+            pubsub.subscribe(name := buffer.key("live"))
+            channels[name] = Channel(place, counter, buffer)
         for name in [name for name, channel in channels.items() if channel[:2] not in needed]:
             pubsub.unsubscribe(name)
             del channels[name]

@@ -276,7 +276,7 @@ def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: f
 
 def read_trouble() -> Trouble | None:
     """Return the last trouble of all processes, if any. BufferUnavailable during an outage."""
-    now, until, since, reason = client_of(options.CACHE_ALIAS).ask(trouble_call())
+    [(now, until, since, reason)] = client_of(options.CACHE_ALIAS).ask(trouble_call())
     return Trouble(int(now) - int(until), int(until) - int(since), as_text(reason)) if until else None
 
 

@@ -24,7 +24,7 @@ def put_in_force(counter: Declaration) -> CounterState | None:
     """Put this process's declaration of a counter in force, but only when it heals the counter for the first time:
     otherwise, two processes with different code would take turns forever. Returns the counter's row; None if another
     declaration has replaced this one, or counting is off, which Redis is told again."""
-    me = counter.buffer.keys.base, counter.fingerprint
+    me = counter.buffer.base, counter.fingerprint
     row = state_row(counter).first()
     if row is None or not (row.off_since or row.fingerprint == counter.fingerprint):
         if me in _in_force:

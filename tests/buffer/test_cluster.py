@@ -21,7 +21,7 @@ def nodes(use) -> Iterator[list[servers.Server]]:
     """The masters of the cluster that the cache is on. The counter is on the first."""
     with servers.redis_cluster() as nodes, entries(RETRY_AFTER=0):
         client = use(nodes[0].url, CONNECTION_FACTORY=CLUSTER)
-        port = client.redis.get_node_from_key(unread.buffer.keys.state).port
+        port = client.redis.get_node_from_key(unread.buffer.key("state")).port
         yield sorted(nodes, key=lambda node: node.port != port)
         client_of("default").redis.close()
 
@@ -66,7 +66,7 @@ def test_a_node_refuses_a_call_and_is_lost(nodes, users):
     unread.heal()
     breaker = client_of("default").breaker
     with redis.Redis.from_url(nodes[0].url) as client:
-        client.set(unread.buffer.keys.intents, "something else has written it")
+        client.set(unread.buffer.key("intents"), "something else has written it")
     notify(users)
     assert_reads(*users)
     assert breaker.outages == 0

@@ -30,6 +30,7 @@ from tests.support import (
     round_trips,
     rows,
     together,
+    total_key,
     wait_until,
 )
 from tests.tasks.counters import open_issues, urgent_issues
@@ -87,7 +88,7 @@ def test_a_write_after_a_restart_is_confirmed_at_once(ready, server, other, alic
     assert_reads(alice)  # and notices that the connection has ended
     unread.heal()
     create(alice)
-    wait_until(lambda: not other.hlen(unread.buffer.keys.intents))
+    wait_until(lambda: not other.hlen(unread.buffer.key("intents")))
 
 
 def test_a_slow_statement_waits(ready, alice):
@@ -181,7 +182,7 @@ def test_pools_of_the_site(use, server, other, options, alice, caplog):
     assert_exact(alice)
     # At most one that is held, and one for INFO.
     assert other.info("stats")["total_connections_received"] <= before + 2
-    other.set(f"{buffer().trusted[1]}{alice.pk}", b"\xff")  # no text
+    other.set(total_key(alice), b"\xff")  # no text
     assert unread.count(alice) == 2
     assert caplog.records == []
 

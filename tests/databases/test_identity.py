@@ -112,15 +112,15 @@ def copied(kept: Any, tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_copy_has_keys_of_its_own(kept: Any, copied: str) -> None:
-    uid, mine = DatabaseId.objects.get().uid, buffer().keys.base
+    uid, mine = DatabaseId.objects.get().uid, buffer().base
     connection.close()
     with mock.patch.dict(connection.settings_dict, NAME=copied), closing(connection):
         assert DatabaseId.objects.get().uid == uid
-        assert buffer().keys.base != mine
+        assert buffer().base != mine
         Notification.objects.create(user=kept, title="only here")
         assert unread.count(kept) == 4
         assert_heals(kept)
-    assert buffer().keys.base == mine
+    assert buffer().base == mine
     assert_exact(kept)
     assert rows(kept) == 3
 

@@ -86,7 +86,7 @@ def listen(user: Any) -> None:
     """A stream of live updates is told of a change."""
     buffer = unread.buffer
     with buffer.client.redis.pubsub() as pubsub:
-        pubsub.subscribe(buffer.keys.live)
+        pubsub.subscribe(buffer.key("live"))
         buffer.listen(60)
         Notification.objects.create(user=user, title="x")
         pubsub.unsubscribe()

@@ -16,6 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 import servers
+from notifications_counter.buffer.calls import command
 from notifications_counter.counters import Counter, unread
 from notifications_counter.inbox import live as live_module
 from notifications_counter.inbox import stream as stream_module
@@ -97,7 +98,7 @@ def listen(port: int) -> Iterator[Callable[..., Events]]:
 
 
 def publishes(counter: Counter = unread) -> bool:
-    return bool(counter.buffer.client.call("EXISTS", counter.buffer.keys.listeners))
+    return counter.buffer.client.ask(command("EXISTS", counter.buffer.key("listeners"))) == [1]
 
 
 # ---------------------------------------------------------------------- events
@@ -141,7 +142,8 @@ def test_badges_of_any_counter_and_owner(listen, alice, bob, redis_client):
     Task.objects.filter(pk=task.pk).update(project=other)
     while events.next_counts() != {"unread": 0, mine[0]: 0, mine[1]: 1}:
         pass
-    assert redis_client.pubsub_numsub(unread.buffer.keys.live)[0][1] == 1  # connection for all streams of this process
+    [(_, number)] = redis_client.pubsub_numsub(unread.buffer.key("live"))
+    assert number == 1  # connection for all streams of this process
     notify(alice, 2)
     assert events.next_counts()["unread"] == 2
     assert plain.next_counts() == {"unread": 2}

@@ -20,6 +20,7 @@ from django.utils import timezone
 
 import servers
 from notifications_counter import tasks
+from notifications_counter.buffer.calls import command
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import DoubtRequest
 from notifications_counter.monitoring.status import read_counter
@@ -29,11 +30,10 @@ from tests.support import announce, create, entries, notify, redis_out_of_reach
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
 
-def redis(*command):
-    """A command on the hash or set named by its second word, of the counter of unread notifications."""
+def redis(name, key, *arguments):
+    """A command on the hash or set named by ``key``, of the counter of unread notifications."""
     buffer = unread.buffer
-    name, key, *arguments = command
-    return buffer.client.call(name, getattr(buffer.keys, key), *arguments)
+    return buffer.client.ask(command(name, buffer.key(key), *arguments))[0]
 
 
 def ago(seconds: int) -> int:

@@ -5,7 +5,6 @@ from unittest import mock
 import pytest
 
 from notifications_counter.buffer import client as client_module
-from notifications_counter.buffer import keys
 from notifications_counter.buffer.client import client_of
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
@@ -18,7 +17,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 def test_trouble_that_goes_on_is_a_problem_for_a_minute_and_its_reason_is_told(use, server, other, alice):
     use(server.url)
     unread.heal()
-    key = keys.trouble(options.KEY_PREFIX)
+    key = f"{{{options.KEY_PREFIX}:trouble}}"
     other.config_set("maxmemory", 1)
     Notification.objects.create(user=alice, title="x")
     assert unread.count(alice) == 1

@@ -114,7 +114,7 @@ class Replay:
         old.q = Q(points__isnull=False)
         self.counters: dict[int, Counter] = {model.NEW: votes, model.OLD: old}
         self.start(start)
-        self.buffer, self.names, self.generation = votes.buffer, votes.buffer.keys, in_force()
+        self.buffer, self.generation = votes.buffer, in_force()
         self.redis: Any = self.buffer.client.redis
         self.patch(monkeypatch)
         self.processes = [self.process(i, process) for i, process in enumerate(self.models)]
@@ -159,7 +159,7 @@ class Replay:
             return Process(lambda: self.read(me, process, counter))
         if type(process) is model.Flusher:
             return Process(lambda: [counter.flush() for _ in range(process.runs)])
-        found = {(counter.buffer.keys.base, counter.fingerprint): True} if process.started else {}
+        found = {(counter.buffer.base, counter.fingerprint): True} if process.started else {}
         healer = Process(lambda: [counter.heal() for _ in range(process.runs)], found)
         while healer.at != process.step:
             healer.go_on()
@@ -234,20 +234,20 @@ class Replay:
                 unheard(table.objects.all()._raw_delete, "default")
                 unheard(table.objects.bulk_create, rows)
         elif what == "back":  # what is in Redis was left by another server
-            keys = self.redis.keys(f"{self.names.base}:*")
+            keys = self.redis.keys(f"{self.buffer.base}:*")
             copies = [(key, max(0, self.redis.pttl(key)), self.redis.dump(key)) for key in keys]
             yield
-            self.redis.delete(*self.redis.keys(f"{self.names.base}:*"))
+            self.redis.delete(*self.redis.keys(f"{self.buffer.base}:*"))
             for each in copies:
                 self.redis.restore(*each)
-            self.redis.hset(self.names.state, "server", "another")
+            self.redis.hset(self.buffer.key("state"), "server", "another")
         else:
-            self.redis.delete(getattr(self.names, what))
+            self.redis.delete(self.buffer.key(what))
 
     def observe(self) -> None:
         """Note what each reader may return."""
-        flying = sum(map(int, self.redis.hvals(self.names.in_flight)))
-        intents = map(json.loads, self.redis.hvals(self.names.intents))
+        flying = sum(map(int, self.redis.hvals(self.buffer.key("in_flight"))))
+        intents = map(json.loads, self.redis.hvals(self.buffer.key("intents")))
         up = sum(len(intent["owners"] or [""]) for intent in intents if "grounded" not in intent)
         is_lost = generations.lost(self.buffer.status(), generations.state_row(votes).get(), self.buffer.server())
         for i, reader in enumerate(self.models):
@@ -279,7 +279,7 @@ class Replay:
 
     def let_intents_age(self) -> None:
         """Make intents as old as those of their transactions may be."""
-        key, now = self.names.intents, int(time.time())
+        key, now = self.buffer.key("intents"), int(time.time())
         for me, log in self.logs.items():
             age = options.MAX_TRANSACTION_AGE if me in self.over else options.HEAL_AFTER if me in self.suspects else 0
             for intent in log.intents:
@@ -346,9 +346,9 @@ def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
     assert ((status := replay.buffer.status()).intents, status.batch, DoubtRequest.objects.count()) == (0, "", 0)
     assert votes.counts(replay.keys) == (right := counts.count_rows(votes, replay.keys))
     for key, rows in right.items():
-        cached = replay.redis.get(replay.names.total(in_force(), str(key)))
+        cached = replay.redis.get(replay.buffer.key(f"total:{in_force()}:{key}"))
         assert (stored(key, votes), cached) == (rows, b"%d" % rows)
-    assert not replay.redis.exists(replay.names.in_flight)
+    assert not replay.redis.exists(replay.buffer.key("in_flight"))
     announce(replay.buffer, "last", list(map(str, replay.keys)))
-    assert replay.redis.hvals(replay.names.in_flight) == [b"1"] * len(replay.keys), "others are, for ever"
+    assert replay.redis.hvals(replay.buffer.key("in_flight")) == [b"1"] * len(replay.keys), "others are, for ever"
     assert in_force() == replay.generation or not is_quiet(scenario), "one began for nothing"

@@ -30,12 +30,12 @@ from tests.support import (
     buffer,
     doubted,
     entries,
-    generation,
     make_keys,
     notify,
     status_of,
     stored,
     together,
+    total_key,
 )
 from tests.tasks.counters import open_issues, urgent_issues, visible_posts
 from tests.tasks.models import Issue, Post, ProjectIssueCount, Topic, TopicPostCount
@@ -107,7 +107,7 @@ def test_a_negative_total_is_not_stored(healed, alice, redis_client):
     notify(alice)
     unread.count(alice)
     create(alice)
-    redis_client.set(buffer().keys.total(generation(buffer()), str(alice.pk)), -5)
+    redis_client.set(total_key(alice), -5)
     assert (unread.flush(), stored(alice)) == (Result(1), 4)
 
 
@@ -166,7 +166,7 @@ def test_members_that_something_else_wrote(healed, redis_client, caplog):
     nobody = NOBODY[get_user_model().__name__]
     deltas = dict(zip(map(str, others), [10**12, -(10**12), 1.5, 2.0**70, "inf"], strict=True))
     for _ in range(2):
-        redis_client.zadd(buffer().keys.pending, {**dict.fromkeys(nobody, 2), **deltas})
+        redis_client.zadd(buffer().key("pending"), {**dict.fromkeys(nobody, 2), **deltas})
         assert unread.flush().skipped == len(nobody)
     assert [number for number, _ in skipped(caplog)] == [len(nobody)] * 2
     assert [stored(key) for key in keys] == [1] * 6

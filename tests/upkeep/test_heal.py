@@ -17,10 +17,10 @@ from tests.support import (
     create,
     doubted,
     entries,
-    generation,
     notify,
     redis_out_of_reach,
     stored,
+    total_key,
     unheard,
 )
 
@@ -39,10 +39,9 @@ def test_a_key_that_somebody_deletes(healed, alice, bob, redis_client, key, fiel
     notify(alice)
     assert_reads(alice, bob)
     create(alice)
-    keys = buffer().keys
     if key == "flushing":
         buffer().cut(CounterState.objects.get(counter="unread").mark, "ba7c4")
-    at = keys.total(generation(buffer()), str(alice.pk)) if key == "total" else getattr(keys, key)
+    at = total_key(alice) if key == "total" else buffer().key(key)
     if field:
         redis_client.hset(at, field, "foreign")
     else:
@@ -85,10 +84,10 @@ def test_an_intent_that_something_else_wrote(healed, alice, redis_client, entry)
     with transaction.atomic():
         create(alice)
         begin_now()
-        for intent in redis_client.hkeys(buffer().keys.intents):
-            redis_client.hset(buffer().keys.intents, intent, entry)
+        for intent in redis_client.hkeys(buffer().key("intents")):
+            redis_client.hset(buffer().key("intents"), intent, entry)
     assert_reads(alice)
-    redis_client.hset(buffer().keys.intents, "foreign", entry)
+    redis_client.hset(buffer().key("intents"), "foreign", entry)
     unread.heal()
     unread.heal()
     assert unread.buffer.status().intents == 0

@@ -13,6 +13,7 @@ from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
 from notifications_counter.buffer import buffer
+from notifications_counter.buffer.calls import command
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.models import CounterState, DoubtRequest, Notification
@@ -192,7 +193,7 @@ def test_a_recount_does_not_take_stored_totals_for_wrong(healed, alice):
 
 def test_monitoring_says_so(healed, alice):
     create(alice)
-    unread.buffer.client.call("HSET", unread.buffer.keys.state, "cut_at", 1)  # it has waited for long
+    unread.buffer.client.ask(command("HSET", unread.buffer.key("state"), "cut_at", 1))  # it has waited for long
     switch("off")
     status = status_of(unread)
     (problem,) = status.problems

@@ -81,5 +81,5 @@ local function intent_of(entry)
   if is_json and type(intent) == 'table' and type(intent.owners) == 'table' then return intent end
 end
 
--- Returns the key of an event, given the log's base and a member of a set.
-local function event_of(log, member) return log .. ':event:' .. string.format('%.0f', tonumber(member)) end
+-- Returns the key of an event, given its id or a member of a set.
+local function event_of(id) return base .. ':event:' .. string.format('%.0f', tonumber(id)) end
