@@ -13,7 +13,8 @@ pytestmark = pytest.mark.once
 LAYERS = """
     inbox
     admin apps management contrib testing migrations
-    monitoring checks
+    checks
+    monitoring
     tasks
     counters
     upkeep

@@ -206,7 +206,7 @@ class Buffer:
 
         Scripts do not ask for it, because not every server lets them call INFO.
         """
-        info = self.client.info(self.keys.state)
+        [info] = self.client.infos(self.keys.state)
         return " ".join(info[name] for name in IDENTITY if info.get(name)) or NAMELESS
 
     def begin_generation(self, generation: str, server: str) -> bool:

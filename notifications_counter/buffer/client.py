@@ -118,14 +118,16 @@ class Client:
         """Send a command and return its reply."""
         return self.ask(Call(name, arguments))
 
-    def info(self, key: str) -> dict[str, Any]:
-        """Return INFO of the server that holds ``key``; empty if the server refuses it. Managed servers allow it,
-        unlike CONFIG GET."""
+    def infos(self, key: str = "") -> list[dict[str, Any]]:
+        """Return INFO of each server, or of the one that holds ``key``; empty if it is refused. Managed servers allow
+        it, unlike CONFIG GET."""
         try:
-            node = {"target_nodes": self.redis.get_node_from_key(key)} if self._pool is None else {}
-            return self.redis.info(**node)
+            if self._pool is not None:
+                return [self.redis.info()]
+            nodes = [self.redis.get_node_from_key(key)] if key else self.redis.get_primaries()
+            return [self.redis.info(target_nodes=node) for node in nodes]
         except ResponseError:
-            return {}
+            return [{}]
         except FAILURES as error:
             raise self.breaker.trip(error) from None
 

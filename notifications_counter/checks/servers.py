@@ -2,59 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from django.core.checks import Tags
 from django.db import DatabaseError, connections
 from django.db.models import CharField, Field, TextField
-from django_redis import get_redis_connection
-from redis import RedisCluster
-from redis.exceptions import RedisError, ResponseError
 
 from ..buffer.buffer import IDENTITY
-from ..caches import reason_of
+from ..buffer.client import client_of
+from ..caches import problem_of
 from ..conf import options
 from ..exceptions import BufferUnavailable
 from ..models.fields import target_of
 from .registration import TAG, Messages, check, error, sound_counters, warning
-from .settings import check_cache
 
-Info = Mapping[str, Any]
+Info = dict[str, Any]
 """What INFO says of a server."""
 
 
-def infos() -> list[Info]:
-    """Return the INFO of each server of the counters' cache, empty if it refuses it. BufferUnavailable if one is
-    unreachable."""
-    redis = get_redis_connection(options.CACHE_ALIAS)
-    try:
-        try:
-            if isinstance(redis, RedisCluster):
-                return list(redis.info(target_nodes="primaries").values())
-            return [redis.info()]
-        except ResponseError:
-            redis.ping()
-            return [{}]
-    except (RedisError, OSError) as failure:
-        raise BufferUnavailable(reason_of(failure)) from None
-
-
-def _has_counters(databases: Iterable[str]) -> bool:
-    """Return whether one of these databases has counters, and their cache is one that can be asked."""
-    is_asked = any(counter.db in databases for counter in sound_counters())
-    return is_asked and not any(message.is_serious() for message in check_cache())
+def infos(databases: Iterable[str]) -> list[Info]:
+    """Return INFO of each server of the counters' cache, if one of these databases has counters. BufferUnavailable if
+    a server is unreachable."""
+    if problem_of(options.CACHE_ALIAS) or not any(counter.db in databases for counter in sound_counters()):
+        return []
+    return client_of(options.CACHE_ALIAS).infos()
 
 
 @check(TAG, Tags.database)
 def check_redis(databases: Iterable[str]) -> Messages:
     """Check that Redis is there. `migrate` asks this as well."""
     try:
-        _ = _has_counters(databases) and infos()
+        infos(databases)
     except BufferUnavailable as failure:
         yield warning(
             "W004",
-            f"Redis (cache {options.CACHE_ALIAS!r}) is unreachable: {failure}",
+            str(failure),
             "Start Redis, or correct the LOCATION of the cache. Rows are counted meanwhile.",
         )
 
@@ -63,7 +46,7 @@ def check_redis(databases: Iterable[str]) -> Messages:
 def check_servers(databases: Iterable[str]) -> Messages:
     """Check that Redis evicts no changes, and has a name."""
     try:
-        found = infos() if _has_counters(databases) else []
+        found = infos(databases)
     except BufferUnavailable:
         return  # another check reports it
     yield from {message.msg: message for info in found for message in check_server(info)}.values()
