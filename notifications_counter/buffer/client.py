@@ -18,7 +18,7 @@ from django.dispatch import receiver
 from django_redis import get_redis_connection
 from redis.exceptions import NoScriptError, ResponseError
 
-from ..caches import problem_of
+from ..caches import SiteCache
 from ..conf import options
 from ..exceptions import BufferUnavailable, ConfigurationError
 from .breaker import Breaker
@@ -48,7 +48,7 @@ def client_of(alias: str) -> Client:
     """Return the client of a cache alias. ConfigurationError if the counters cannot use the cache."""
     client = _clients.get(alias)
     if client is None:
-        if problem := problem_of(alias):
+        if problem := SiteCache(alias).problem:
             raise ConfigurationError(" ".join(problem))
         client = _clients[alias] = Client(alias)
     return client

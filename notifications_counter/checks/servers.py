@@ -11,7 +11,7 @@ from django.db.models import CharField, Field, TextField
 
 from ..buffer.buffer import IDENTITY
 from ..buffer.client import client_of
-from ..caches import problem_of
+from ..caches import SiteCache
 from ..conf import options
 from ..exceptions import BufferUnavailable
 from ..models.fields import target_of
@@ -24,7 +24,7 @@ Info = dict[str, Any]
 def infos(databases: Iterable[str]) -> list[Info]:
     """Return INFO of each server of the counters' cache, if one of these databases has counters. BufferUnavailable if
     a server is unreachable."""
-    if problem_of(options.CACHE_ALIAS) or not any(counter.db in databases for counter in sound_counters()):
+    if SiteCache(options.CACHE_ALIAS).problem or not any(counter.db in databases for counter in sound_counters()):
         return []
     return client_of(options.CACHE_ALIAS).infos()
 

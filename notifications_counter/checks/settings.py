@@ -8,7 +8,7 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.db import connections
 
-from ..caches import SettingsDict, is_django_redis, options_of, parse, problem_of, urls_of
+from ..caches import SettingsDict, SiteCache
 from ..conf import SETTING, mistakes, options
 from ..writes.hook import missing
 from .registration import TAG, Messages, check, error, sound_counters, warning
@@ -28,7 +28,7 @@ def check_settings() -> Messages:
 @check(TAG)
 def check_cache() -> Messages:
     """Check that the counters can use their cache."""
-    if problem := problem_of(options.CACHE_ALIAS):
+    if problem := SiteCache(options.CACHE_ALIAS).problem:
         yield error("E002", *problem)
 
 
@@ -36,11 +36,11 @@ def check_cache() -> Messages:
 def check_cache_in_production() -> Messages:
     """Check that a page does not wait for a Redis that does not answer, and that nobody else clears the cache."""
     alias = options.CACHE_ALIAS
-    if not is_django_redis(alias):
+    cache = SiteCache(alias)
+    if not cache.is_django_redis:
         return
     for name in ("SOCKET_TIMEOUT", "SOCKET_CONNECT_TIMEOUT"):
-        found = [_timeout(alias, url, name) for url in map(parse, urls_of(alias)) if url is not None]
-        if not all(0 < seconds <= LONGEST_TIMEOUT for seconds in found):
+        if not all(0 < seconds <= LONGEST_TIMEOUT for seconds in cache.timeouts(name)):
             yield warning(
                 "W002",
                 f"The cache {alias!r} has no {name}, or one of more than a second. That is how long a page waits for a "
@@ -54,13 +54,6 @@ def check_cache_in_production() -> Messages:
             "If it is cleared, everyone's rows are counted again. Add one to CACHES whose LOCATION ends with the "
             f"number of an unused Redis database, and set {SETTING}['CACHE_ALIAS'] to its name.",
         )
-
-
-def _timeout(alias: str, url: SettingsDict, name: str) -> float:
-    """Return a timeout of a cache in seconds, 0 if it is not set."""
-    about = options_of(alias)
-    of_pool: SettingsDict = about.get("CONNECTION_POOL_KWARGS", {})
-    return url.get(name.lower()) or of_pool.get(name.lower()) or about.get(name) or 0
 
 
 # -------------------------------------------------------------------- databases
