@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
-from django.core.checks import Tags
+from django.core.checks import Tags, register
 from django.db import DatabaseError, connections
 from django.db.models import CharField, Field, TextField
 
@@ -13,24 +13,30 @@ from ..buffer.buffer import IDENTITY
 from ..buffer.client import client_of
 from ..caches import SiteCache
 from ..conf import options
+from ..counters import Counter
 from ..exceptions import BufferUnavailable
 from ..models.fields import target_of
-from .registration import TAG, Messages, check, error, sound_counters, warning
+from .counters import sound_counters
+from .messages import TAG, Messages, error, warning
 
-Info = dict[str, Any]
-"""What INFO says of a server."""
+Databases = Sequence[str] | None
+"""The aliases of the databases to ask."""
 
 
-def infos(databases: Iterable[str]) -> list[Info]:
+def counters_in(databases: Databases) -> list[Counter]:
+    return [counter for counter in sound_counters() if counter.db in (databases or ())]
+
+
+def infos(databases: Databases) -> list[dict[str, Any]]:
     """Return INFO of each server of the counters' cache, if one of these databases has counters. BufferUnavailable if
     a server is unreachable."""
-    if SiteCache(options.CACHE_ALIAS).problem or not any(counter.db in databases for counter in sound_counters()):
+    if SiteCache(options.CACHE_ALIAS).problem or not counters_in(databases):
         return []
     return client_of(options.CACHE_ALIAS).infos()
 
 
-@check(TAG, Tags.database)
-def check_redis(databases: Iterable[str]) -> Messages:
+@register(TAG, Tags.database)
+def check_redis(databases: Databases, **_: object) -> Messages:
     """Check that Redis is there. `migrate` asks this as well."""
     try:
         infos(databases)
@@ -42,8 +48,8 @@ def check_redis(databases: Iterable[str]) -> Messages:
         )
 
 
-@check(TAG, Tags.database, deploy=True)
-def check_servers(databases: Iterable[str]) -> Messages:
+@register(TAG, Tags.database, deploy=True)
+def check_servers(databases: Databases, **_: object) -> Messages:
     """Check that Redis evicts no changes, and has a name."""
     try:
         found = infos(databases)
@@ -52,7 +58,7 @@ def check_servers(databases: Iterable[str]) -> Messages:
     yield from {message.msg: message for info in found for message in check_server(info)}.values()
 
 
-def check_server(info: Info) -> Messages:
+def check_server(info: dict[str, Any]) -> Messages:
     """Check the INFO of a server."""
     if missing := [name for name in IDENTITY if not info.get(name)]:
         yield warning(
@@ -71,12 +77,11 @@ def check_server(info: Info) -> Messages:
         )
 
 
-@check(TAG, Tags.database, deploy=True)
-def check_collations(databases: Iterable[str]) -> Messages:
+@register(TAG, Tags.database, deploy=True)
+def check_collations(databases: Databases, **_: object) -> Messages:
     """Check that the database distinguishes all texts of owners."""
-    for counter in sound_counters():
-        fields = (*counter.owner_fields, *counter.total_fields) if counter.db in databases else ()
-        for field in fields:
+    for counter in counters_in(databases):
+        for field in (*counter.owner_fields, *counter.total_fields):
             if isinstance(target_of(field), CharField | TextField) and not _distinguishes_texts(field, counter.db):
                 yield warning(
                     "W006",

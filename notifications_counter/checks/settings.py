@@ -6,34 +6,36 @@ from pathlib import Path
 
 from django.apps import AppConfig
 from django.conf import settings
+from django.core.checks import register
 from django.db import connections
 
 from ..caches import SettingsDict, SiteCache
 from ..conf import SETTING, mistakes, options
 from ..writes.hook import missing
-from .registration import TAG, Messages, check, error, sound_counters, warning
+from .counters import sound_counters
+from .messages import TAG, Messages, error, warning
 
 LONGEST_TIMEOUT = 1.0
 """Seconds."""
 
 
-@check(TAG)
-def check_settings() -> Messages:
+@register(TAG)
+def check_settings(**_: object) -> Messages:
     """Check the entries of NOTIFICATIONS_COUNTER."""
     for fact, hint in mistakes(getattr(settings, SETTING, {})):
         yield error("E001", fact, hint)
 
 
 # ------------------------------------------------------------------------ cache
-@check(TAG)
-def check_cache() -> Messages:
+@register(TAG)
+def check_cache(**_: object) -> Messages:
     """Check that the counters can use their cache."""
     if problem := SiteCache(options.CACHE_ALIAS).problem:
         yield error("E002", *problem)
 
 
-@check(TAG, deploy=True)
-def check_cache_in_production() -> Messages:
+@register(TAG, deploy=True)
+def check_cache_in_production(**_: object) -> Messages:
     """Check that a page does not wait for a Redis that does not answer, and that nobody else clears the cache."""
     alias = options.CACHE_ALIAS
     cache = SiteCache(alias)
@@ -57,8 +59,8 @@ def check_cache_in_production() -> Messages:
 
 
 # -------------------------------------------------------------------- databases
-@check(TAG)
-def check_databases() -> Messages:
+@register(TAG)
+def check_databases(**_: object) -> Messages:
     """Check that each database of the counters has one alias, and that SQLite suits more than one process."""
     for alias in dict.fromkeys(counter.db for counter in sound_counters()):
         connection = connections[alias]
@@ -82,10 +84,13 @@ def check_databases() -> Messages:
                 )
 
 
-@check(TAG)
-def check_tenants() -> Messages:
+@register(TAG)
+def check_tenants(**_: object) -> Messages:
     """Check that the app's tables are in the schemas of the counted rows, with django-tenants."""
-    of_tenants, of_all = (_installed(name) for name in ("TENANT_APPS", "SHARED_APPS"))
+    of_tenants, of_all = (
+        {AppConfig.create(name).label for name in getattr(settings, setting, ())}
+        for setting in ("TENANT_APPS", "SHARED_APPS")
+    )
     if "notifications_counter" in of_tenants or not of_tenants:
         return
     for counter in sound_counters():
@@ -100,8 +105,8 @@ def check_tenants() -> Messages:
                 )
 
 
-@check(TAG)
-def check_hook() -> Messages:
+@register(TAG)
+def check_hook(**_: object) -> Messages:
     """Check that the app sees every statement that writes."""
     for method in missing():
         yield error(
@@ -110,11 +115,6 @@ def check_hook() -> Messages:
             "Another app has replaced this method of Django after the counters wrapped it. List that app before "
             "'notifications_counter' in INSTALLED_APPS, or make it call the method that it replaces.",
         )
-
-
-def _installed(setting: str) -> set[str]:
-    """Return the labels of the apps in a setting."""
-    return {AppConfig.create(name).label for name in getattr(settings, setting, ())}
 
 
 def _is_same_database(one: SettingsDict, other: SettingsDict, alias: str) -> bool:
