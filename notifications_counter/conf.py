@@ -39,7 +39,8 @@ def _positive(value: object) -> bool:
     return is_integer(value) and value > 0
 
 
-def _seconds(value: object, least: int = 0) -> bool:
+def is_seconds(value: object, least: int = 0) -> bool:
+    """Return whether a value is a number of seconds, at least ``least``."""
     return (is_integer(value) or isinstance(value, float)) and least <= value < math.inf
 
 
@@ -80,11 +81,11 @@ class Options:
     CACHE_ALIAS = Entry("default", _name, "the name of a cache in CACHES")
     KEY_PREFIX = Entry("nc", _name, "a non-empty string without braces")
     TOTAL_TTL = Entry(86400, _positive, "a positive integer, in seconds")
-    HEAL_AFTER = Entry[float](60, _seconds, "a non-negative number of seconds")
-    MAX_TRANSACTION_AGE = Entry[float](3600, partial(_seconds, least=60), "a number of seconds, at least 60")
-    DEPLOY_SECONDS = Entry[float](300, _seconds, "a non-negative number of seconds")
-    WALK_SECONDS = Entry[float](86400, _seconds, "a non-negative number of seconds")
-    RETRY_AFTER = Entry[float](5, _seconds, "a non-negative number of seconds")
+    HEAL_AFTER = Entry[float](60, is_seconds, "a non-negative number of seconds")
+    MAX_TRANSACTION_AGE = Entry[float](3600, partial(is_seconds, least=60), "a number of seconds, at least 60")
+    DEPLOY_SECONDS = Entry[float](300, is_seconds, "a non-negative number of seconds")
+    WALK_SECONDS = Entry[float](86400, is_seconds, "a non-negative number of seconds")
+    RETRY_AFTER = Entry[float](5, is_seconds, "a non-negative number of seconds")
     ICONS = Entry[Mapping[str, str]]({}, _texts, "a dict of kinds and their icons: texts, or paths of static files")
     COUNTERS = Entry[Sequence[str]](
         ("unread",),

@@ -11,61 +11,38 @@ function raises BufferUnavailable if Redis is unreachable or the database has no
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from itertools import chain
 from typing import Any
 
 from asgiref.sync import sync_to_async
 
 from .buffer.calls import ARGUMENTS, Argument, Call
-from .buffer.client import Client, client_of
 from .buffer.types import as_pairs, as_text
 from .chunks import chunked, in_groups
-from .conf import check_name, is_integer, options
-from .databases.identity import current
+from .conf import is_integer, is_seconds
 from .declaration.primary_keys import plain
+from .recipes import Recipe, Time, When, seconds
 
 Event = dict[str, Any]
-Time = float | int | datetime
-When = Time | None
 
 EVENTS_PER_CALL = 1000
 """The most events that one script call reads or removes, or types that it counts, so that it never blocks Redis for
 long."""
 
 
-class EventLog:
-    """One log for each database, and for each tenant's schema.
-
-    ``name``    second part of the keys
-    ``alias``   the cache whose Redis holds them
-    ``shared``  one log for all databases and schemas instead, which needs no database
-    """
+class EventLog(Recipe):
+    """A log; see ``Recipe``."""
 
     def __init__(self, name: str = "events", alias: str | None = None, shared: bool = False):
-        check_name(name)
-        self.name = name
-        self.alias = alias
-        self.shared = shared
-
-    @property
-    def _client(self) -> Client:
-        return client_of(self.alias or options.CACHE_ALIAS)
-
-    @property
-    def base(self) -> str:
-        """The beginning of every key of the log. The hash tag keeps it on one node of a cluster."""
-        tag = f"{{{options.KEY_PREFIX}:{self.name}}}"
-        return tag if self.shared else f"{tag}:{current().id}"
+        super().__init__(name, alias, shared)
 
     def _key(self, *parts: object) -> str:
-        return ":".join(str(part) for part in (self.base, *parts))
+        return ":".join(map(str, (self.base, *parts)))
 
     def _run(self, name: str, keys: Sequence[str], *args: Argument) -> Any:
-        """Call a script with these keys of the log, and return its reply."""
-        return self._client.ask(Call.of(name, list(map(self._key, keys)), (self.base, *args)))
+        """Call a script with these keys, and return its reply."""
+        return self.client.ask(Call.of(name, keys, (self.base, *args)))
 
     # ----------------------------------------------------------------- writes
     def record_event(self, event: Mapping[str, Any]) -> int:
@@ -76,24 +53,24 @@ class EventLog:
         """Store events, a few hundred in each round trip, and return their ids. Raises ValueError before anything is
         stored if one is invalid."""
         encoded = [_encode(event) for event in events]
-        ids: list[int] = []
+        keys, ids = [self._key(part) for part in ("next", "events", "types")], list[int]()
         for some in in_groups(encoded, [len(event) for event in encoded], ARGUMENTS - 100):
-            ids += self._run("record_events", ("next", "events", "types"), *chain.from_iterable(some))
+            ids += self._run("record_events", keys, *chain.from_iterable(some))
         return ids
 
     def trim_events(self, max_age: float | None = None, max_length: int | None = None, now: When = None) -> int:
         """Remove events older than ``max_age`` seconds, and the oldest beyond ``max_length``. Returns how many were
         removed. ``now`` defaults to the time on the Redis server, as the timestamp of an event does."""
-        if max_age is not None and not (_is_number(max_age) and max_age >= 0):
+        if max_age is not None and not is_seconds(max_age):
             raise ValueError(f"max_age must be a non-negative number of seconds, not {max_age!r}.")
         if max_length is not None and not (is_integer(max_length) and max_length >= 0):
             raise ValueError(f"max_length must be a non-negative number of events, not {max_length!r}.")
-        age = "" if max_age is None else _score(max_age)
+        age = "" if max_age is None else json.dumps(max_age)
         length = "" if max_length is None else max_length
-        present = "" if now is None else _score(_seconds(now, "now"))
-        removed = 0
+        present = "" if now is None else _score(now)
+        keys, removed = [self._key("events"), self._key("types")], 0
         while True:
-            count = self._run("trim_events", ("events", "types"), age, length, present, EVENTS_PER_CALL)
+            count = self._run("trim_events", keys, age, length, present, EVENTS_PER_CALL)
             removed += count
             if count < EVENTS_PER_CALL:
                 return removed
@@ -103,7 +80,7 @@ class EventLog:
         """Return the event with this id, or None if it does not exist."""
         if not is_integer(event_id):
             raise ValueError(f"The id of an event is an integer, not {event_id!r}.")
-        return _decode(event_id, self._client.call("HGETALL", self._key("event", event_id)))
+        return _decode(event_id, self.client.call("HGETALL", self._key("event", event_id)))
 
     def latest(self, limit: int = 100, type: str | None = None, before: Time | Event | None = None) -> list[Event]:
         """Return the newest events, newest first: all, or those before a time or an event of the log. The next page is
@@ -117,26 +94,23 @@ class EventLog:
 
     def count_events(self, start: When = None, end: When = None) -> int:
         """Return the number of events from ``start`` to ``end``."""
-        return self._count(self._key("events"), start, end)
+        return self.client.call("ZCOUNT", self._key("events"), *_range(start, end))
 
     def count_type(self, type: str, start: When = None, end: When = None) -> int:
         """Return the number of these events that have a type."""
-        return self._count(self._key("events", _type(type)), start, end)
+        return self.client.call("ZCOUNT", self._key("events", _type(type)), *_range(start, end))
 
     def list_types(self) -> list[str]:
         """Return the types of the events in the log, sorted."""
-        return sorted(map(as_text, self._client.call("SMEMBERS", self._key("types"))))
+        return sorted(map(as_text, self.client.call("SMEMBERS", self._key("types"))))
 
     def count_types(self, start: When = None, end: When = None) -> dict[str, int]:
         """Return ``{type: n}`` for the events from ``start`` to ``end``, without types that have none, in two round
         trips, for the types and for their counts."""
         kinds, range_ = self.list_types(), _range(start, end)
         calls = [Call("ZCOUNT", (self._key("events", kind),), range_) for kind in kinds]
-        counts = [n for some in chunked(calls, EVENTS_PER_CALL) for n in self._client.ask_all(some)]
+        counts = [n for some in chunked(calls, EVENTS_PER_CALL) for n in self.client.ask_all(some)]
         return {kind: n for kind, n in zip(kinds, counts, strict=True) if n}
-
-    def _count(self, key: str, start: When, end: When) -> int:
-        return self._client.call("ZCOUNT", key, *_range(start, end))
 
     def _page(self, direction: str, position: Time | Event | None, limit: int, type: str | None) -> list[Event]:
         if not (is_integer(limit) and limit > 0):
@@ -144,17 +118,15 @@ class EventLog:
         score = member = ""
         if isinstance(position, Mapping):
             try:
-                score, member = _timestamp(position["timestamp"]), f"{position['id']:016d}"
+                score, member = _score(position["timestamp"]), f"{position['id']:016d}"
             except (KeyError, ValueError, TypeError):
                 raise ValueError("A position must be a time, or an event that this log has returned.") from None
         elif position is not None:
-            score = _timestamp(position)
-        key = self._key("events") if type is None else self._key("events", _type(type))
-        page: list[Event] = []
+            score = _score(position)
+        keys, page = [self._key("events") if type is None else self._key("events", _type(type))], list[Event]()
         while len(page) < limit:
             size = min(EVENTS_PER_CALL, limit - len(page))
-            args = (self.base, direction, size, score, member)
-            found = self._client.ask(Call.of("page_events", (key,), args))
+            found = self._run("page_events", keys, direction, size, score, member)
             page += [event for id_, _, fields in found if (event := _decode(int(id_), fields))]
             if len(found) < size:
                 break
@@ -173,32 +145,13 @@ def _type(kind: object) -> str:
     return kind
 
 
-def _is_number(value: object) -> bool:
-    """Return whether Redis can store it as a score: NaN, infinity and an int that is larger than any float are not."""
-    return (is_integer(value) or isinstance(value, float)) and abs(value) <= sys.float_info.max
-
-
-def _seconds(time: Time, what: str) -> float | int:
-    if isinstance(time, datetime):
-        if time.tzinfo is None:
-            raise ValueError(f"{what} is a naive datetime; pass an aware one, or seconds since the epoch.")
-        return time.timestamp()
-    if not _is_number(time):
-        raise ValueError(f"{what} must be seconds since the epoch or an aware datetime, not {time!r}.")
-    return time
-
-
-def _score(number: float | int) -> str:
-    """Return a number as Redis reads it. A subclass, such as NumPy's float64, may have another repr()."""
-    return json.dumps(number)
-
-
-def _timestamp(time: Time) -> str:
-    return _score(_seconds(time, "A timestamp"))
+def _score(time: Time) -> str:
+    """Return a time as Redis reads it. A subclass of float, such as NumPy's float64, may have another repr()."""
+    return json.dumps(seconds(time))
 
 
 def _range(start: When, end: When) -> tuple[str, str]:
-    return "-inf" if start is None else _timestamp(start), "+inf" if end is None else f"({_timestamp(end)}"
+    return "-inf" if start is None else _score(start), "+inf" if end is None else f"({_score(end)}"
 
 
 def _encode(event: Mapping[str, Any]) -> list[Argument]:
@@ -212,7 +165,7 @@ def _encode(event: Mapping[str, Any]) -> list[Argument]:
     fields: dict[str, object] = {k: v for k, v in event.items() if k != "timestamp"}
     fields["type"] = kind
     if timestamp is not None:
-        timestamp = fields["timestamp"] = _seconds(timestamp, "timestamp")
+        timestamp = fields["timestamp"] = seconds(timestamp)
     flat: list[Argument] = []
     for name, value in fields.items():
         if not isinstance(name, str) or not name:

@@ -19,7 +19,8 @@ LAYERS = """
     counters
     upkeep
     writes
-    timeseries events places sql
+    timeseries events
+    recipes places sql
     declaration
     databases
     models
