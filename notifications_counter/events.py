@@ -53,7 +53,8 @@ class EventLog(Recipe):
         """Store events, a few hundred in each round trip, and return their ids. Raises ValueError before anything is
         stored if one is invalid."""
         encoded = [_encode(event) for event in events]
-        keys, ids = [self._key(part) for part in ("next", "events", "types")], list[int]()
+        keys = [self._key("next"), self._key("events"), self._key("types")]
+        ids: list[int] = []
         for some in in_groups(encoded, [len(event) for event in encoded], ARGUMENTS - 100):
             ids += self._run("record_events", keys, *chain.from_iterable(some))
         return ids
@@ -123,7 +124,8 @@ class EventLog(Recipe):
                 raise ValueError("A position must be a time, or an event that this log has returned.") from None
         elif position is not None:
             score = _score(position)
-        keys, page = [self._key("events") if type is None else self._key("events", _type(type))], list[Event]()
+        keys = [self._key("events") if type is None else self._key("events", _type(type))]
+        page: list[Event] = []
         while len(page) < limit:
             size = min(EVENTS_PER_CALL, limit - len(page))
             found = self._run("page_events", keys, direction, size, score, member)
@@ -161,11 +163,9 @@ def _encode(event: Mapping[str, Any]) -> list[Argument]:
     if "id" in event:
         raise ValueError("An event gets its id from the log; remove the field, or give it another name.")
     kind = _type(event["type"])
-    timestamp: Any = event.get("timestamp")
-    fields: dict[str, object] = {k: v for k, v in event.items() if k != "timestamp"}
-    fields["type"] = kind
-    if timestamp is not None:
-        timestamp = fields["timestamp"] = seconds(timestamp)
+    fields: dict[str, Any] = {**event, "type": kind}
+    if (time := fields.pop("timestamp", None)) is not None:
+        fields["timestamp"] = seconds(time)
     flat: list[Argument] = []
     for name, value in fields.items():
         if not isinstance(name, str) or not name:
@@ -175,7 +175,7 @@ def _encode(event: Mapping[str, Any]) -> list[Argument]:
         except (RecursionError, TypeError, ValueError):
             what = f"the {type(value).__name__} in field {name!r}"
             raise ValueError(f"JSON cannot represent {what}; convert it first.") from None
-    return [kind, "" if timestamp is None else _score(timestamp), len(fields), *flat]
+    return [kind, "" if time is None else _score(time), len(fields), *flat]
 
 
 def _decode(event_id: int, flat: Sequence[Any]) -> Event | None:

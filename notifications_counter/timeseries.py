@@ -151,15 +151,14 @@ class TimeSeries(Recipe):
         first, end = _range(precision)
         low = as_bytes(f"({precision}:{after}" if after else first)
         while len(names) < limit:
-            most = min(limit - len(names), 1000)
-            members = self.client.call("ZRANGEBYLEX", f"{self.base}:known", low, end, "LIMIT", 0, most)
+            page = "LIMIT", 0, min(limit - len(names), 1000)
+            members = [*map(as_text, self.client.call("ZRANGEBYLEX", f"{self.base}:known", low, end, *page))]
             if not members:
                 break
-            counters = [f"{self.base}:{as_text(member)}" for member in members]
-            held = self.client.ask_all([Call("EXISTS", (key,)) for key in counters])  # the server expires some
-            found = [as_text(member) for member, is_there in zip(members, held, strict=True) if is_there]
-            names += [member.partition(":")[2] for member in found]
-            low = as_bytes(f"({as_text(members[-1])}")
+            held = self.client.ask_all([Call("EXISTS", (f"{self.base}:{member}",)) for member in members])
+            # The server expires some.
+            names += [member.partition(":")[2] for member, is_there in zip(members, held, strict=True) if is_there]
+            low = as_bytes(f"({members[-1]}")
         return names
 
     # ----------------------------------------------------------------- clean
