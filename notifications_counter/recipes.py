@@ -6,7 +6,7 @@ import sys
 from datetime import datetime
 
 from .buffer.client import Client, client_of
-from .conf import check_name, options
+from .conf import is_name, options
 from .databases.identity import current
 
 Time = float | int | datetime
@@ -22,7 +22,8 @@ class Recipe:
     """
 
     def __init__(self, name: str, alias: str | None = None, shared: bool = False):
-        check_name(name)
+        if not is_name(name):
+            raise ValueError(f"{name!r:.200} is not a name; pass a non-empty string without braces.")
         self.name, self.alias, self.shared = name, alias, shared
 
     @property
