@@ -75,8 +75,8 @@ class SiteCache:
 def _class(name: str) -> type:
     """Return the class of this name, or ``object`` if it does not exist."""
     with suppress(ImportError):
-        found = import_string(name)
-        return found if isinstance(found, type) else object
+        if isinstance(found := import_string(name), type):
+            return found
     return object
 
 
