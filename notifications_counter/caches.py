@@ -29,56 +29,55 @@ PRIVATE = re.compile(r"<redis\..*>|(?<=with args beginning with:).*", re.DOTALL)
 arguments, and the arguments that a server repeats when it does not know a command, such as HELLO."""
 
 
-def problem_of(alias: str) -> tuple[str, str] | None:
-    """Return why the counters cannot use a cache, and what to do; None if they can."""
-    if not is_django_redis(alias):
-        return (
-            f"The counters use the cache {shown(alias)}, which is not a django-redis cache in CACHES.",
-            f"Set {SETTING}['CACHE_ALIAS'] to an entry of CACHES with the BACKEND "
-            "'django_redis.cache.RedisCache' and a LOCATION such as 'redis://127.0.0.1:6379/1'.",
-        )
-    if None in map(parse, urls_of(alias)):
-        return f"The LOCATION of the cache {alias!r} is not the URL of a Redis.", HOW_TO_WRITE
-    name = options_of(alias).get("CLIENT_CLASS") or "django_redis.client.DefaultClient"
-    client = _class(name)
-    if issubclass(client, ShardClient) or not issubclass(client, DefaultClient):
-        return (
-            f"The counters cannot use the cache {alias!r} with the CLIENT_CLASS {name!r}.",
-            "Remove CLIENT_CLASS, or use DefaultClient, HerdClient or SentinelClient of django_redis.client. For "
-            "several servers, use a Redis Cluster: a ShardClient cannot keep related keys on one server.",
-        )
-    return None
+class SiteCache:
+    """An entry of CACHES.
 
+    ``options``  its OPTIONS
+    ``urls``     what each URL of a django-redis cache says of a connection, None for one that is wrong
+    """
 
-def is_django_redis(alias: str) -> bool:
-    """Return whether this is the alias of a django-redis cache."""
-    with suppress(KeyError, TypeError):
-        return issubclass(_class(_entry(alias)["BACKEND"]), RedisCache)
-    return False
+    def __init__(self, alias: str):
+        entry: SettingsDict = settings.CACHES.get(alias, {}) if isinstance(alias, str) else {}
+        self.alias = alias
+        self.options: SettingsDict = entry.get("OPTIONS") or {}
+        self.is_django_redis = issubclass(_class(entry.get("BACKEND", "")), RedisCache)
+        location = (self.is_django_redis and entry.get("LOCATION")) or ""
+        self.urls = [parse(url) for url in (re.split("[,;]", location) if isinstance(location, str) else location)]
 
+    @property
+    def problem(self) -> tuple[str, str] | None:
+        """Why the counters cannot use it, and what to do; None if they can."""
+        if not self.is_django_redis:
+            return (
+                f"The counters use the cache {shown(self.alias)}, which is not a django-redis cache in CACHES.",
+                f"Set {SETTING}['CACHE_ALIAS'] to an entry of CACHES with the BACKEND "
+                "'django_redis.cache.RedisCache' and a LOCATION such as 'redis://127.0.0.1:6379/1'.",
+            )
+        if None in self.urls:
+            return f"The LOCATION of the cache {self.alias!r} is not the URL of a Redis.", HOW_TO_WRITE
+        name = self.options.get("CLIENT_CLASS") or "django_redis.client.DefaultClient"
+        client = _class(name)
+        if issubclass(client, ShardClient) or not issubclass(client, DefaultClient):
+            return (
+                f"The counters cannot use the cache {self.alias!r} with the CLIENT_CLASS {name!r}.",
+                "Remove CLIENT_CLASS, or use DefaultClient, HerdClient or SentinelClient of django_redis.client. For "
+                "several servers, use a Redis Cluster: a ShardClient cannot keep related keys on one server.",
+            )
+        return None
 
-def options_of(alias: str) -> SettingsDict:
-    """Return the OPTIONS of a cache."""
-    return _entry(alias).get("OPTIONS") or {}
-
-
-def _entry(alias: str) -> SettingsDict:
-    caches: dict[str, SettingsDict] = settings.CACHES
-    return caches[alias]
+    def timeouts(self, name: str) -> list[float]:
+        """Return a timeout in seconds for each URL, 0 if it is not set."""
+        of_pool = self.options.get("CONNECTION_POOL_KWARGS", {})
+        default = of_pool.get(name.lower()) or self.options.get(name) or 0
+        return [url.get(name.lower()) or default for url in self.urls if url is not None]
 
 
 def _class(name: str) -> type:
     """Return the class of this name, or ``object`` if it does not exist."""
     with suppress(ImportError):
-        found = import_string(name)
-        return found if isinstance(found, type) else object
+        if isinstance(found := import_string(name), type):
+            return found
     return object
-
-
-def urls_of(alias: str) -> list[str]:
-    """Return the URLs of a cache, as the site wrote them."""
-    location = _entry(alias).get("LOCATION") or ""
-    return re.split("[,;]", location) if isinstance(location, str) else list(location)
 
 
 def parse(url: str) -> SettingsDict | None:

@@ -39,11 +39,13 @@ def _positive(value: object) -> bool:
     return is_integer(value) and value > 0
 
 
-def _seconds(value: object, least: int = 0) -> bool:
+def is_seconds(value: object, least: int = 0) -> bool:
+    """Return whether a value is a number of seconds, at least ``least``."""
     return (is_integer(value) or isinstance(value, float)) and least <= value < math.inf
 
 
-def _name(value: object) -> bool:
+def is_name(value: object) -> bool:
+    """Return whether a value can be a part of keys in Redis."""
     return isinstance(value, str) and value != "" and not set(value) & set("{}")
 
 
@@ -77,14 +79,14 @@ class Entry(Generic[T]):
 class Options:
     """The entries in force, each with its default, a test of its values, and that test in words."""
 
-    CACHE_ALIAS = Entry("default", _name, "the name of a cache in CACHES")
-    KEY_PREFIX = Entry("nc", _name, "a non-empty string without braces")
+    CACHE_ALIAS = Entry("default", is_name, "the name of a cache in CACHES")
+    KEY_PREFIX = Entry("nc", is_name, "a non-empty string without braces")
     TOTAL_TTL = Entry(86400, _positive, "a positive integer, in seconds")
-    HEAL_AFTER = Entry[float](60, _seconds, "a non-negative number of seconds")
-    MAX_TRANSACTION_AGE = Entry[float](3600, partial(_seconds, least=60), "a number of seconds, at least 60")
-    DEPLOY_SECONDS = Entry[float](300, _seconds, "a non-negative number of seconds")
-    WALK_SECONDS = Entry[float](86400, _seconds, "a non-negative number of seconds")
-    RETRY_AFTER = Entry[float](5, _seconds, "a non-negative number of seconds")
+    HEAL_AFTER = Entry[float](60, is_seconds, "a non-negative number of seconds")
+    MAX_TRANSACTION_AGE = Entry[float](3600, partial(is_seconds, least=60), "a number of seconds, at least 60")
+    DEPLOY_SECONDS = Entry[float](300, is_seconds, "a non-negative number of seconds")
+    WALK_SECONDS = Entry[float](86400, is_seconds, "a non-negative number of seconds")
+    RETRY_AFTER = Entry[float](5, is_seconds, "a non-negative number of seconds")
     ICONS = Entry[Mapping[str, str]]({}, _texts, "a dict of kinds and their icons: texts, or paths of static files")
     COUNTERS = Entry[Sequence[str]](
         ("unread",),
@@ -104,12 +106,6 @@ class Options:
 
 
 ENTRIES: dict[str, Entry[Any]] = {name: entry for name, entry in vars(Options).items() if isinstance(entry, Entry)}
-
-
-def check_name(name: object) -> None:
-    """Raise ValueError if a name cannot be a part of keys in Redis."""
-    if not _name(name):
-        raise ValueError(f"{name!r:.200} is not a name; pass a non-empty string without braces.")
 
 
 def mistakes(entries: object) -> Iterator[tuple[str, str]]:

@@ -11,61 +11,38 @@ function raises BufferUnavailable if Redis is unreachable or the database has no
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from itertools import chain
 from typing import Any
 
 from asgiref.sync import sync_to_async
 
 from .buffer.calls import ARGUMENTS, Argument, command, script
-from .buffer.client import Client, client_of
 from .buffer.types import as_pairs, as_text
 from .chunks import chunked, in_groups
-from .conf import check_name, is_integer, options
-from .databases.identity import current
+from .conf import is_integer, is_seconds
 from .declaration.primary_keys import plain
+from .recipes import Recipe, Time, When, seconds
 
 Event = dict[str, Any]
-Time = float | int | datetime
-When = Time | None
 
 EVENTS_PER_CALL = 1000
 """The most events that one script call reads or removes, or types that it counts, so that it never blocks Redis for
 long."""
 
 
-class EventLog:
-    """One log for each database, and for each tenant's schema.
-
-    ``name``    second part of the keys
-    ``alias``   the cache whose Redis holds them
-    ``shared``  one log for all databases and schemas instead, which needs no database
-    """
+class EventLog(Recipe):
+    """A log; see ``Recipe``."""
 
     def __init__(self, name: str = "events", alias: str | None = None, shared: bool = False):
-        check_name(name)
-        self.name = name
-        self.alias = alias
-        self.shared = shared
-
-    @property
-    def _client(self) -> Client:
-        return client_of(self.alias or options.CACHE_ALIAS)
-
-    @property
-    def base(self) -> str:
-        """The beginning of every key of the log. The hash tag keeps it on one node of a cluster."""
-        tag = f"{{{options.KEY_PREFIX}:{self.name}}}"
-        return tag if self.shared else f"{tag}:{current().id}"
+        super().__init__(name, alias, shared)
 
     def _key(self, name: str) -> str:
         return f"{self.base}:{name}"
 
     def _run(self, name: str, *args: Argument) -> Any:
         """Run a script and return its reply. One key is enough: it builds the others from this."""
-        return self._client.ask(script(name, [self._key("events")], *args))[0]
+        return self.client.ask(script(name, [self._key("events")], *args))[0]
 
     # ----------------------------------------------------------------- writes
     def record_event(self, event: Mapping[str, Any]) -> int:
@@ -84,13 +61,13 @@ class EventLog:
     def trim_events(self, max_age: float | None = None, max_length: int | None = None, now: When = None) -> int:
         """Remove events older than ``max_age`` seconds, and the oldest beyond ``max_length``. Returns how many were
         removed. ``now`` defaults to the time on the Redis server, as the timestamp of an event does."""
-        if max_age is not None and not (_is_number(max_age) and max_age >= 0):
+        if max_age is not None and not is_seconds(max_age):
             raise ValueError(f"max_age must be a non-negative number of seconds, not {max_age!r}.")
         if max_length is not None and not (is_integer(max_length) and max_length >= 0):
             raise ValueError(f"max_length must be a non-negative number of events, not {max_length!r}.")
-        age = "" if max_age is None else _score(max_age)
+        age = "" if max_age is None else json.dumps(max_age)
         length = "" if max_length is None else max_length
-        present = "" if now is None else _score(_seconds(now, "now"))
+        present = "" if now is None else _score(now)
         removed = 0
         while True:
             count = self._run("trim_events", age, length, present, EVENTS_PER_CALL)
@@ -103,7 +80,7 @@ class EventLog:
         """Return the event with this id, or None if it does not exist."""
         if not is_integer(event_id):
             raise ValueError(f"The id of an event is an integer, not {event_id!r}.")
-        return _decode(event_id, *self._client.ask(command("HGETALL", self._key(f"event:{event_id}"))))
+        return _decode(event_id, *self.client.ask(command("HGETALL", self._key(f"event:{event_id}"))))
 
     def latest(self, limit: int = 100, type: str | None = None, before: Time | Event | None = None) -> list[Event]:
         """Return the newest events, newest first: all, or those before a time or an event of the log. The next page is
@@ -125,7 +102,7 @@ class EventLog:
 
     def list_types(self) -> list[str]:
         """Return the types of the events in the log, sorted."""
-        return sorted(map(as_text, *self._client.ask(command("SMEMBERS", self._key("types")))))
+        return sorted(map(as_text, *self.client.ask(command("SMEMBERS", self._key("types")))))
 
     def count_types(self, start: When = None, end: When = None) -> dict[str, int]:
         """Return ``{type: n}`` for the events from ``start`` to ``end``, without types that have none, in two round
@@ -136,7 +113,7 @@ class EventLog:
 
     def _counts(self, names: Sequence[str], start: When, end: When) -> list[int]:
         calls = [command("ZCOUNT", self._key(name), *_range(start, end)) for name in names]
-        return [n for some in chunked(calls, EVENTS_PER_CALL) for n in self._client.ask(*some)]
+        return [n for some in chunked(calls, EVENTS_PER_CALL) for n in self.client.ask(*some)]
 
     def _page(self, direction: str, position: Time | Event | None, limit: int, type: str | None) -> list[Event]:
         if not (is_integer(limit) and limit > 0):
@@ -144,11 +121,11 @@ class EventLog:
         score = member = ""
         if isinstance(position, Mapping):
             try:
-                score, member = _timestamp(position["timestamp"]), f"{position['id']:016d}"
+                score, member = _score(position["timestamp"]), f"{position['id']:016d}"
             except (KeyError, ValueError, TypeError):
                 raise ValueError("A position must be a time, or an event that this log has returned.") from None
         elif position is not None:
-            score = _timestamp(position)
+            score = _score(position)
         events = "events" if type is None else f"events:{_type(type)}"
         page: list[Event] = []
         while len(page) < limit:
@@ -172,32 +149,13 @@ def _type(kind: object) -> str:
     return kind
 
 
-def _is_number(value: object) -> bool:
-    """Return whether Redis can store it as a score: NaN, infinity and an int that is larger than any float are not."""
-    return (is_integer(value) or isinstance(value, float)) and abs(value) <= sys.float_info.max
-
-
-def _seconds(time: Time, what: str) -> float | int:
-    if isinstance(time, datetime):
-        if time.tzinfo is None:
-            raise ValueError(f"{what} is a naive datetime; pass an aware one, or seconds since the epoch.")
-        return time.timestamp()
-    if not _is_number(time):
-        raise ValueError(f"{what} must be seconds since the epoch or an aware datetime, not {time!r}.")
-    return time
-
-
-def _score(number: float | int) -> str:
-    """Return a number as Redis reads it. A subclass, such as NumPy's float64, may have another repr()."""
-    return json.dumps(number)
-
-
-def _timestamp(time: Time) -> str:
-    return _score(_seconds(time, "A timestamp"))
+def _score(time: Time) -> str:
+    """Return a time as Redis reads it. A subclass of float, such as NumPy's float64, may have another repr()."""
+    return json.dumps(seconds(time))
 
 
 def _range(start: When, end: When) -> tuple[str, str]:
-    return "-inf" if start is None else _timestamp(start), "+inf" if end is None else f"({_timestamp(end)}"
+    return "-inf" if start is None else _score(start), "+inf" if end is None else f"({_score(end)}"
 
 
 def _encode(event: Mapping[str, Any]) -> list[Argument]:
@@ -207,11 +165,9 @@ def _encode(event: Mapping[str, Any]) -> list[Argument]:
     if "id" in event:
         raise ValueError("An event gets its id from the log; remove the field, or give it another name.")
     kind = _type(event["type"])
-    timestamp: Any = event.get("timestamp")
-    fields: dict[str, object] = {k: v for k, v in event.items() if k != "timestamp"}
-    fields["type"] = kind
-    if timestamp is not None:
-        timestamp = fields["timestamp"] = _seconds(timestamp, "timestamp")
+    fields: dict[str, Any] = {**event, "type": kind}
+    if (time := fields.pop("timestamp", None)) is not None:
+        fields["timestamp"] = seconds(time)
     flat: list[Argument] = []
     for name, value in fields.items():
         if not isinstance(name, str) or not name:
@@ -221,7 +177,7 @@ def _encode(event: Mapping[str, Any]) -> list[Argument]:
         except (RecursionError, TypeError, ValueError):
             what = f"the {type(value).__name__} in field {name!r}"
             raise ValueError(f"JSON cannot represent {what}; convert it first.") from None
-    return [kind, "" if timestamp is None else _score(timestamp), len(fields), *flat]
+    return [kind, "" if time is None else _score(time), len(fields), *flat]
 
 
 def _decode(event_id: int, flat: Sequence[Any]) -> Event | None:

@@ -15,19 +15,15 @@ import math
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from asgiref.sync import sync_to_async
 
 from .buffer.calls import ARGUMENTS, command, script
-from .buffer.client import Client, client_of
 from .buffer.types import as_bytes, as_pairs, as_text
 from .chunks import in_groups
-from .conf import check_name, is_integer, options
-from .databases.identity import current
+from .conf import is_integer
 from .declaration.primary_keys import plain
-
-When = float | int | datetime | None
+from .recipes import Recipe, Time, When, seconds
 
 PRECISIONS = (1, 5, 60, 300, 3600, 18000, 86400)
 """Seconds, as in the book."""
@@ -37,10 +33,9 @@ COARSEST = 2_678_400
 MOST_SAMPLES = 10_000
 NAMES_PER_CALL = 50
 """The most names that one script call updates."""
-PAGE = 400
-"""The most counters that one script call looks at, so that it blocks Redis for only a few milliseconds."""
 PAGE_WORK = 10_000
-"""Slices after which such a call stops early. A counter itself takes as long as 20 of them."""
+"""Slices that one script call of a cleaner looks at, so that it blocks Redis for only a few milliseconds. A counter
+itself takes as long as 20 of them."""
 LATEST = 32_503_680_000
 """The year 3000, in seconds. A later time must be in milliseconds."""
 DIGITS = 15
@@ -60,14 +55,11 @@ class CleanResult:
     gone: int = 0
 
 
-class TimeSeries:
-    """A family of counters for each database, and for each tenant's schema.
+class TimeSeries(Recipe):
+    """A family of counters; see ``Recipe``.
 
     ``precisions``  lengths of slices, in seconds, at most 31 days
     ``samples``     slices kept of each, at most 10,000
-    ``name``        second part of the keys
-    ``alias``       the cache whose Redis holds them; by default CACHE_ALIAS
-    ``shared``      one family for all databases and schemas instead, which needs no database
     """
 
     def __init__(
@@ -78,7 +70,7 @@ class TimeSeries:
         alias: str | None = None,
         shared: bool = False,
     ):
-        check_name(name)
+        super().__init__(name, alias, shared)
         are_valid = isinstance(precisions, list | tuple) and precisions and len(set(precisions)) == len(precisions)
         if not are_valid or not all(is_integer(each) and 0 < each <= COARSEST for each in precisions):
             raise ValueError(
@@ -89,17 +81,6 @@ class TimeSeries:
         self.precisions = sorted(precisions, reverse=True)
         """Seconds, coarsest first."""
         self.samples = samples
-        self._name, self._alias, self._shared = name, alias, shared
-
-    @property
-    def base(self) -> str:
-        """The beginning of every key. The hash tag keeps a family on one node of a cluster."""
-        tag = f"{{{options.KEY_PREFIX}:{self._name}}}"
-        return tag if self._shared else f"{tag}:{current().id}"
-
-    @property
-    def _client(self) -> Client:
-        return client_of(self._alias or options.CACHE_ALIAS)
 
     # ---------------------------------------------------------------- update
     def update_counter(self, name: str, count: int = 1, now: When = None) -> None:
@@ -111,7 +92,7 @@ class TimeSeries:
 
         Raises ValueError before anything is counted if a name or a count is invalid.
         """
-        time = "" if now is None else _seconds(now)
+        time = "" if now is None else _whole(now)
         for count in counts.values():
             _check_count(count)
         counts = {_valid(name): count for name, count in counts.items()}
@@ -121,7 +102,7 @@ class TimeSeries:
             keys = [f"{base}:known", *(f"{base}:{precision}:{name}" for name in some for precision in precisions)]
             values = (counts[name] for name in some)
             args = (time, self.samples, len(precisions), *precisions, *values)
-            self._client.ask(script("update_series", keys, *args))
+            self.client.ask(script("update_series", keys, *args))
 
     # ------------------------------------------------------------------ read
     def get_counter(
@@ -139,10 +120,10 @@ class TimeSeries:
         """
         name = _valid(name)
         self._check_precision(precision)
-        first = 0 if start is None else _seconds(start, math.ceil)
-        end_ = LATEST if end is None else _seconds(end, math.ceil)
+        first = 0 if start is None else _whole(start, math.ceil)
+        end_ = LATEST if end is None else _whole(end, math.ceil)
         key = f"{self.base}:{precision}:{name}"
-        [(clock, flat)] = self._client.ask(script("read_series", [key]))
+        [(clock, flat)] = self.client.ask(script("read_series", [key]))
         counts = {int(slice_): int(count) for slice_, count in as_pairs(flat)}
         now, window = int(clock), self.samples * precision
         if counts and not any(now - window < slice_ <= now for slice_ in counts):
@@ -170,15 +151,14 @@ class TimeSeries:
         first, end = _range(precision)
         low = as_bytes(f"({precision}:{after}" if after else first)
         while len(names) < limit:
-            most = min(limit - len(names), 1000)
-            [members] = self._client.ask(command("ZRANGEBYLEX", f"{self.base}:known", low, end, "LIMIT", 0, most))
-            if not members:
+            page = "LIMIT", 0, min(limit - len(names), 1000)
+            [found] = self.client.ask(command("ZRANGEBYLEX", f"{self.base}:known", low, end, *page))
+            if not (members := [*map(as_text, found)]):
                 break
-            counters = [f"{self.base}:{as_text(member)}" for member in members]
-            held = self._client.ask(*[command("EXISTS", key) for key in counters])  # the server expires some
-            found = [as_text(member) for member, is_there in zip(members, held, strict=True) if is_there]
-            names += [member.partition(":")[2] for member in found]
-            low = as_bytes(f"({as_text(members[-1])}")
+            held = self.client.ask(*[command("EXISTS", f"{self.base}:{member}") for member in members])
+            # The server expires some.
+            names += [member.partition(":")[2] for member, is_there in zip(members, held, strict=True) if is_there]
+            low = as_bytes(f"({members[-1]}")
         return names
 
     # ----------------------------------------------------------------- clean
@@ -194,16 +174,16 @@ class TimeSeries:
         of all counters at the start. Several processes may clean at once.
         """
         result = CleanResult()
-        time = "" if now is None else _seconds(now)
+        time = "" if now is None else _whole(now)
         known = f"{self.base}:known"
         precisions = [precision for precision in self._known_precisions() if due(precision)]
-        total = sum(self._client.ask(command("ZLEXCOUNT", known, *_range(each)))[0] for each in precisions)
+        total = sum(self.client.ask(command("ZLEXCOUNT", known, *_range(each)))[0] for each in precisions)
         for precision in precisions:
             first, end = _range(precision)
             low, window = as_bytes(first), self.samples * precision
             while True:
-                call = script("clean_series", [known], low, end, window, time, PAGE, PAGE_WORK)
-                [(last, counters, slices, gone)] = self._client.ask(call)
+                call = script("clean_series", [known], low, end, window, time, PAGE_WORK)
+                [(last, counters, slices, gone)] = self.client.ask(call)
                 if not last:
                     break
                 low = as_bytes(f"({as_text(last)}")
@@ -216,7 +196,7 @@ class TimeSeries:
     def _known_precisions(self) -> Iterator[int]:
         """Yield the precisions of known counters, some of which may be of an earlier release."""
         known, low = f"{self.base}:known", "-"
-        while found := self._client.ask(command("ZRANGEBYLEX", known, low, "+", "LIMIT", 0, 1))[0]:
+        while found := self.client.ask(command("ZRANGEBYLEX", known, low, "+", "LIMIT", 0, 1))[0]:
             precision = int(as_text(found[0]).partition(":")[0])
             yield precision
             low = f"[{precision};"
@@ -256,16 +236,12 @@ def _check_count(count: object) -> None:
         raise ValueError(f"count={count!r}: pass an integer that is not 0 and has at most {DIGITS} digits.")
 
 
-def _seconds(time: object, rounded: Callable[[float], int] = math.floor) -> int:
-    if isinstance(time, datetime):
-        if time.utcoffset() is None:
-            raise ValueError(f"{time!r} is a naive datetime; pass an aware one, such as datetime.now(tz=UTC).")
-        time = time.timestamp()
-    if not isinstance(time, int | float) or isinstance(time, bool):
-        raise ValueError(f"{time!r} is not a time; pass seconds since the epoch, or an aware datetime.")
-    if not 0 <= time < LATEST:
+def _whole(time: Time, rounded: Callable[[float], int] = math.floor) -> int:
+    """Return a time in whole seconds."""
+    number = seconds(time)
+    if not 0 <= number < LATEST:
         raise ValueError(f"{time!r} is not between the years 1970 and 3000; pass seconds, not milliseconds.")
-    return rounded(time)
+    return rounded(number)
 
 
 _default = TimeSeries()

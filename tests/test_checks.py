@@ -308,7 +308,7 @@ def test_redis_is_asked_along_with_the_database():
         assert found() == {}
         assert deployed()["W004"] == found(databases=["default"])["W004"]
         call_command("migrate", skip_checks=False, verbosity=0, stderr=(errors := io.StringIO()))
-        assert "is unreachable" in errors.getvalue()
+        assert "is unavailable" in errors.getvalue()
         assert SECRET not in errors.getvalue()
 
 

@@ -13,12 +13,14 @@ pytestmark = pytest.mark.once
 LAYERS = """
     inbox
     admin apps management contrib testing migrations
-    monitoring checks
+    checks
+    monitoring
     tasks
     counters
     upkeep
     writes
-    timeseries events places sql
+    timeseries events
+    recipes places sql
     declaration
     databases
     models

@@ -200,7 +200,7 @@ class Buffer:
 
         Scripts do not ask for it, because not every server lets them call INFO.
         """
-        info = self.client.info(self.key("state"))
+        [info] = self.client.infos(self.key("state"))
         return " ".join(info[name] for name in IDENTITY if info.get(name)) or NAMELESS
 
     def begin_generation(self, generation: str, server: str) -> bool:

@@ -18,7 +18,7 @@ from django.dispatch import receiver
 from django_redis import get_redis_connection
 from redis.exceptions import NoScriptError, ResponseError
 
-from ..caches import problem_of
+from ..caches import SiteCache
 from ..conf import options
 from ..exceptions import BufferUnavailable, ConfigurationError
 from .breaker import Breaker
@@ -47,7 +47,7 @@ def client_of(alias: str) -> Client:
     """Return the client of a cache alias. ConfigurationError if the counters cannot use the cache."""
     client = _clients.get(alias)
     if client is None:
-        if problem := problem_of(alias):
+        if problem := SiteCache(alias).problem:
             raise ConfigurationError(" ".join(problem))
         client = _clients[alias] = Client(alias)
     return client
@@ -106,14 +106,16 @@ class Client:
         outcomes = [self._refusal(call, r) if isinstance(r, ResponseError) else r for call, r in answers]
         return outcomes[-len(calls) :]  # before them are those of earlier calls
 
-    def info(self, key: str) -> dict[str, Any]:
-        """Return INFO of the server that holds ``key``; empty if the server refuses it. Managed servers allow it,
-        unlike CONFIG GET."""
+    def infos(self, key: str = "") -> list[dict[str, Any]]:
+        """Return INFO of each server, or of the one that holds ``key``; empty if it is refused. Managed servers allow
+        it, unlike CONFIG GET."""
         try:
-            node = {"target_nodes": self.redis.get_node_from_key(key)} if self._pool is None else {}
-            return self.redis.info(**node)
+            if self._pool is not None:
+                return [self.redis.info()]
+            nodes = [self.redis.get_node_from_key(key)] if key else self.redis.get_primaries()
+            return [self.redis.info(target_nodes=node) for node in nodes]
         except ResponseError:
-            return {}
+            return [{}]
         except FAILURES as error:
             raise self.breaker.trip(error) from None
 

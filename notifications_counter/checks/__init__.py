@@ -4,6 +4,6 @@ Only ``manage.py check --database`` and ``migrate`` ask Redis and the database, 
 """
 
 from . import counters, servers, settings  # noqa: F401
-from .registration import TAG
+from .messages import TAG
 
 __all__ = ["TAG"]

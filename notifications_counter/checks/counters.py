@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from types import UnionType
 
 from django.conf import settings
+from django.core.checks import register
+from django.core.exceptions import FieldDoesNotExist, FieldError
 from django.db import OperationalError, connections, models
 from django.db.models.expressions import RawSQL
 
@@ -15,7 +16,7 @@ from ..internals import ExtraWhere, Query
 from ..models import BaseCount
 from ..models.fields import field_of, is_converted_by_django
 from ..sql.target import other_fields, own_columns
-from .registration import TAG, Messages, check, error, mistake_in
+from .messages import TAG, Messages, error
 
 UNSIGNED = models.PositiveBigIntegerField | models.PositiveIntegerField | models.PositiveSmallIntegerField
 
@@ -26,10 +27,24 @@ VOLATILE = {"Now", "Random", "RandomUUID", "TransactionNow"}
 """Expressions whose value changes by itself."""
 
 
-@check(TAG)
-def check_counters() -> Messages:
+def mistake_in(counter: Counter) -> str:
+    """Return an error if a model or field in a declaration does not exist, else an empty string."""
+    try:
+        totals = counter.totals._meta
+        _ = totals.get_field(counter.field), counter.owner_fields, counter.total_fields, counter.condition.fields
+    except (LookupError, FieldDoesNotExist, FieldError) as mistake:
+        return str(mistake)
+    return ""
+
+
+def sound_counters() -> list[Counter]:
+    """Return the counters whose models and fields exist. A check reports the others."""
+    return [counter for counter in all_counters() if not mistake_in(counter)]
+
+
+@register(TAG)
+def check_counters(**_: object) -> Messages:
     """Check that each counter is what its declaration says, sees every change of its counts, and can store them."""
-    good: list[Counter] = []
     for counter in all_counters():
         if mistake := mistake_in(counter):
             yield error(
@@ -45,12 +60,10 @@ def check_counters() -> Messages:
                 counter.source,
             )
         else:
-            good.append(counter)
             yield from check_columns(counter)
             yield from check_keys(counter)
             yield from check_totals(counter)
             yield from check_changes(counter)
-    yield from check_shared_totals(good)
 
 
 # ----------------------------------------------------------------- declaration
@@ -196,11 +209,12 @@ def _are_alike(source: models.Field, total: models.Field, using: str) -> bool:
     return not (total.null or total.unique) and len(types) < 2 and len(collations) == 1
 
 
-def check_shared_totals(counters: Iterable[Counter]) -> Messages:
+@register(TAG)
+def check_shared_totals(**_: object) -> Messages:
     """Check that counters that store their totals in the same rows have different fields, and the same keys."""
     columns: dict[tuple[str, str], Counter] = {}
     first: dict[str, Counter] = {}
-    for counter in counters:
+    for counter in sound_counters():
         table = counter.totals._meta.db_table
         if (other := columns.setdefault((table, counter.field), counter)) is not counter:
             yield error(

@@ -2,74 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from typing import Any
 
-from django.core.checks import Tags
+from django.core.checks import Tags, register
 from django.db import DatabaseError, connections
 from django.db.models import CharField, Field, TextField
-from django_redis import get_redis_connection
-from redis import RedisCluster
-from redis.exceptions import RedisError, ResponseError
 
 from ..buffer.buffer import IDENTITY
-from ..caches import reason_of
+from ..buffer.client import client_of
+from ..caches import SiteCache
 from ..conf import options
+from ..counters import Counter
 from ..exceptions import BufferUnavailable
 from ..models.fields import target_of
-from .registration import TAG, Messages, check, error, sound_counters, warning
-from .settings import check_cache
+from .counters import sound_counters
+from .messages import TAG, Messages, error, warning
 
-Info = Mapping[str, Any]
-"""What INFO says of a server."""
-
-
-def infos() -> list[Info]:
-    """Return the INFO of each server of the counters' cache, empty if it refuses it. BufferUnavailable if one is
-    unreachable."""
-    redis = get_redis_connection(options.CACHE_ALIAS)
-    try:
-        try:
-            if isinstance(redis, RedisCluster):
-                return list(redis.info(target_nodes="primaries").values())
-            return [redis.info()]
-        except ResponseError:
-            redis.ping()
-            return [{}]
-    except (RedisError, OSError) as failure:
-        raise BufferUnavailable(reason_of(failure)) from None
+Databases = Sequence[str] | None
+"""The aliases of the databases to ask."""
 
 
-def _has_counters(databases: Iterable[str]) -> bool:
-    """Return whether one of these databases has counters, and their cache is one that can be asked."""
-    is_asked = any(counter.db in databases for counter in sound_counters())
-    return is_asked and not any(message.is_serious() for message in check_cache())
+def counters_in(databases: Databases) -> list[Counter]:
+    return [counter for counter in sound_counters() if counter.db in (databases or ())]
 
 
-@check(TAG, Tags.database)
-def check_redis(databases: Iterable[str]) -> Messages:
+def infos(databases: Databases) -> list[dict[str, Any]]:
+    """Return INFO of each server of the counters' cache, if one of these databases has counters. BufferUnavailable if
+    a server is unreachable."""
+    if SiteCache(options.CACHE_ALIAS).problem or not counters_in(databases):
+        return []
+    return client_of(options.CACHE_ALIAS).infos()
+
+
+@register(TAG, Tags.database)
+def check_redis(databases: Databases, **_: object) -> Messages:
     """Check that Redis is there. `migrate` asks this as well."""
     try:
-        _ = _has_counters(databases) and infos()
+        infos(databases)
     except BufferUnavailable as failure:
         yield warning(
             "W004",
-            f"Redis (cache {options.CACHE_ALIAS!r}) is unreachable: {failure}",
+            str(failure),
             "Start Redis, or correct the LOCATION of the cache. Rows are counted meanwhile.",
         )
 
 
-@check(TAG, Tags.database, deploy=True)
-def check_servers(databases: Iterable[str]) -> Messages:
+@register(TAG, Tags.database, deploy=True)
+def check_servers(databases: Databases, **_: object) -> Messages:
     """Check that Redis evicts no changes, and has a name."""
     try:
-        found = infos() if _has_counters(databases) else []
+        found = infos(databases)
     except BufferUnavailable:
         return  # another check reports it
     yield from {message.msg: message for info in found for message in check_server(info)}.values()
 
 
-def check_server(info: Info) -> Messages:
+def check_server(info: dict[str, Any]) -> Messages:
     """Check the INFO of a server."""
     if missing := [name for name in IDENTITY if not info.get(name)]:
         yield warning(
@@ -88,12 +77,11 @@ def check_server(info: Info) -> Messages:
         )
 
 
-@check(TAG, Tags.database, deploy=True)
-def check_collations(databases: Iterable[str]) -> Messages:
+@register(TAG, Tags.database, deploy=True)
+def check_collations(databases: Databases, **_: object) -> Messages:
     """Check that the database distinguishes all texts of owners."""
-    for counter in sound_counters():
-        fields = (*counter.owner_fields, *counter.total_fields) if counter.db in databases else ()
-        for field in fields:
+    for counter in counters_in(databases):
+        for field in (*counter.owner_fields, *counter.total_fields):
             if isinstance(target_of(field), CharField | TextField) and not _distinguishes_texts(field, counter.db):
                 yield warning(
                     "W006",

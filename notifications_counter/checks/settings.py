@@ -6,41 +6,43 @@ from pathlib import Path
 
 from django.apps import AppConfig
 from django.conf import settings
+from django.core.checks import register
 from django.db import connections
 
-from ..caches import SettingsDict, is_django_redis, options_of, parse, problem_of, urls_of
+from ..caches import SettingsDict, SiteCache
 from ..conf import SETTING, mistakes, options
 from ..writes.hook import missing
-from .registration import TAG, Messages, check, error, sound_counters, warning
+from .counters import sound_counters
+from .messages import TAG, Messages, error, warning
 
 LONGEST_TIMEOUT = 1.0
 """Seconds."""
 
 
-@check(TAG)
-def check_settings() -> Messages:
+@register(TAG)
+def check_settings(**_: object) -> Messages:
     """Check the entries of NOTIFICATIONS_COUNTER."""
     for fact, hint in mistakes(getattr(settings, SETTING, {})):
         yield error("E001", fact, hint)
 
 
 # ------------------------------------------------------------------------ cache
-@check(TAG)
-def check_cache() -> Messages:
+@register(TAG)
+def check_cache(**_: object) -> Messages:
     """Check that the counters can use their cache."""
-    if problem := problem_of(options.CACHE_ALIAS):
+    if problem := SiteCache(options.CACHE_ALIAS).problem:
         yield error("E002", *problem)
 
 
-@check(TAG, deploy=True)
-def check_cache_in_production() -> Messages:
+@register(TAG, deploy=True)
+def check_cache_in_production(**_: object) -> Messages:
     """Check that a page does not wait for a Redis that does not answer, and that nobody else clears the cache."""
     alias = options.CACHE_ALIAS
-    if not is_django_redis(alias):
+    cache = SiteCache(alias)
+    if not cache.is_django_redis:
         return
     for name in ("SOCKET_TIMEOUT", "SOCKET_CONNECT_TIMEOUT"):
-        found = [_timeout(alias, url, name) for url in map(parse, urls_of(alias)) if url is not None]
-        if not all(0 < seconds <= LONGEST_TIMEOUT for seconds in found):
+        if not all(0 < seconds <= LONGEST_TIMEOUT for seconds in cache.timeouts(name)):
             yield warning(
                 "W002",
                 f"The cache {alias!r} has no {name}, or one of more than a second. That is how long a page waits for a "
@@ -56,16 +58,9 @@ def check_cache_in_production() -> Messages:
         )
 
 
-def _timeout(alias: str, url: SettingsDict, name: str) -> float:
-    """Return a timeout of a cache in seconds, 0 if it is not set."""
-    about = options_of(alias)
-    of_pool: SettingsDict = about.get("CONNECTION_POOL_KWARGS", {})
-    return url.get(name.lower()) or of_pool.get(name.lower()) or about.get(name) or 0
-
-
 # -------------------------------------------------------------------- databases
-@check(TAG)
-def check_databases() -> Messages:
+@register(TAG)
+def check_databases(**_: object) -> Messages:
     """Check that each database of the counters has one alias, and that SQLite suits more than one process."""
     for alias in dict.fromkeys(counter.db for counter in sound_counters()):
         connection = connections[alias]
@@ -89,10 +84,13 @@ def check_databases() -> Messages:
                 )
 
 
-@check(TAG)
-def check_tenants() -> Messages:
+@register(TAG)
+def check_tenants(**_: object) -> Messages:
     """Check that the app's tables are in the schemas of the counted rows, with django-tenants."""
-    of_tenants, of_all = (_installed(name) for name in ("TENANT_APPS", "SHARED_APPS"))
+    of_tenants, of_all = (
+        {AppConfig.create(name).label for name in getattr(settings, setting, ())}
+        for setting in ("TENANT_APPS", "SHARED_APPS")
+    )
     if "notifications_counter" in of_tenants or not of_tenants:
         return
     for counter in sound_counters():
@@ -107,8 +105,8 @@ def check_tenants() -> Messages:
                 )
 
 
-@check(TAG)
-def check_hook() -> Messages:
+@register(TAG)
+def check_hook(**_: object) -> Messages:
     """Check that the app sees every statement that writes."""
     for method in missing():
         yield error(
@@ -117,11 +115,6 @@ def check_hook() -> Messages:
             "Another app has replaced this method of Django after the counters wrapped it. List that app before "
             "'notifications_counter' in INSTALLED_APPS, or make it call the method that it replaces.",
         )
-
-
-def _installed(setting: str) -> set[str]:
-    """Return the labels of the apps in a setting."""
-    return {AppConfig.create(name).label for name in getattr(settings, setting, ())}
 
 
 def _is_same_database(one: SettingsDict, other: SettingsDict, alias: str) -> bool:

@@ -18,7 +18,8 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext
 
-from ..checks.servers import check_server, infos
+from ..buffer.client import client_of
+from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..places import LocalCounter, at, visible_counters
@@ -44,13 +45,13 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
     by = by if by in PRECISIONS else next(iter(PRECISIONS))
     status = read_status(visible())
     counters = [each for each in status.counters.values() if not each.error]
-    problems, bad = sentences(status.problems), {problem.counter for problem in status.problems}
+    bad = {problem.counter for problem in status.problems}
     found: dict[str, Any] = {
         "by": by,
         "choices": [(name, precision.title) for name, precision in PRECISIONS.items()],
         "charts": apps.is_installed("chartkick.django"),  # which brings Chart.js
         "now": moment(time.time()).removesuffix("."),  # of p.m., at the end of a sentence
-        "problems": problems,
+        "problems": sentences(status.problems),
         "warnings": sentences(status.warnings),
         "counters": counter_table(counters, by, bad),
         "unreachable": len(counters) < len(status.counters),
@@ -59,12 +60,10 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
     with suppress(CounterError):
         if counters:
             shown = min(counters, key=lambda each: (each.name != chosen, each.name not in bad))
-            servers = [info for info in infos() if info]
-            problems += [f"{error.msg} {error.hint}" for info in servers for error in check_server(info)]
-            found |= {"servers": server_table(servers), "counter": shown.name}
+            found |= {"counter": shown.name, "servers": server_table(client_of(options.CACHE_ALIAS).infos())}
             with at(shown.place):
                 found |= {"events": event_table(), "activity": activity(shown.counter, PRECISIONS[by])}
-        since = since if problems else well_since(status)
+        since = since if status.problems else well_since(status)
     return {**found, "since": since and moment(since).removesuffix(".")}
 
 
@@ -131,7 +130,7 @@ def server_table(servers: Sequence[Mapping[str, Any]]) -> Table:
     """Return each server in a line. Managed servers leave some numbers out of INFO."""
     titles = [_("Server"), _("Memory policy"), _("Up for"), _("Memory"), _("Memory limit")]
     rows = []
-    for info in servers:
+    for info in filter(None, servers):
         name, version = ("Valkey", valkey) if (valkey := info.get("valkey_version")) else ("Redis", "")
         up, used, limit = (info.get(name) for name in ("uptime_in_seconds", "used_memory", "maxmemory"))
         rows.append(

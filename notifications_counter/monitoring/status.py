@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -250,21 +251,20 @@ def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: f
     redis = ""  # the first error of Redis: later ones say that it is not asked again
     for name, counter, place in visible_counters(all_counters()) if local is None else local:
         error = down.get(place.alias, "")
-        try:
-            if not error:
+        if not error:
+            try:
                 with at(place):
                     counters[name] = read_counter(counter, name)
-                continue
-        except CounterError as failure:
-            error = redis = redis or explain(failure)
-        except DatabaseFailure as failure:
-            error = down[place.alias] = explain(failure, f"Database {place.alias!r}")
-            connections[place.alias].close_if_unusable_or_obsolete()
-        counters[name] = CounterStatus(name, counter.name, place.alias, place.schema, error)
-    try:
+            except CounterError as failure:
+                error = redis = redis or explain(failure)
+            except DatabaseFailure as failure:
+                error = down[place.alias] = explain(failure, f"Database {place.alias!r}")
+                connections[place.alias].close_if_unusable_or_obsolete()
+        if error:
+            counters[name] = CounterStatus(name, counter.name, *place, error)
+    trouble = None
+    with suppress(CounterError):
         trouble = read_trouble()
-    except CounterError:
-        trouble = None
     problems: list[Problem] = []
     if trouble and trouble.goes_on:
         text = _("Processes had trouble with Redis within the last minute, and counted rows.")

@@ -56,7 +56,7 @@ def expires_at(key: str) -> int:
 
 def test_everything_says_when_it_ends():
     series = TimeSeries(precisions=[MONTH], samples=3)
-    redis = series._client.redis
+    redis = series.client.redis
     key, known_key = f"{series.base}:{MONTH}:hits", f"{series.base}:known"
     month = redis_clock() // MONTH * MONTH
     for ago in (1, -1, 0, 2):

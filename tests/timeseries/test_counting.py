@@ -51,7 +51,7 @@ def test_bad_arguments():
 
 def test_counters_are_listed_by_pages():
     timeseries.update_counters({f"n{n}": 1 for n in range(25)})
-    client = timeseries._default._client.redis
+    client = timeseries._default.client.redis
     client.delete(*[f"{timeseries._default.base}:86400:n{n}" for n in (1, 5)])  # as if the server had expired them
     pages, after = [], ""
     while page := timeseries.list_counters(after, limit=10):

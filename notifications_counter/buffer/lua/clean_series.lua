@@ -1,13 +1,14 @@
 -- Removes old slices from a page of counters of one precision, and counters without any slices from known.
 -- KEYS  known (zset)
 -- ARGV  1 first member, 2 last member, as ZRANGEBYLEX takes them  3 seconds for which slices are kept
---       4 time in seconds ('': the server's)  5 most counters, 6 most work to do, in slices looked at
+--       4 time in seconds ('': the server's)  5 most work to do, in slices looked at: a
+--       counter itself takes as long as 20
 -- Reply the last member looked at ('' if none), counters looked at, slices removed, counters removed
 local cutoff = (tonumber(ARGV[4]) or tonumber(redis.call('TIME')[1])) - tonumber(ARGV[3])
-local known, work = KEYS[1], tonumber(ARGV[6])
+local known, work = KEYS[1], tonumber(ARGV[5])
 local last, counters, removed, gone = '', 0, 0, 0
 
-for _, member in ipairs(redis.call('ZRANGEBYLEX', known, ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[5])) do
+for _, member in ipairs(redis.call('ZRANGEBYLEX', known, ARGV[1], ARGV[2], 'LIMIT', 0, math.ceil(work / 20))) do
   if work <= 0 then break end
   local key, old = base .. ':' .. member, {}
   local slices = redis.call('HKEYS', key)
