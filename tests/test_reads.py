@@ -202,7 +202,7 @@ def test_requests_go_with_what_is_rolled_back(alice, bob):
         assert not DoubtRequest.objects.exists()
         objects.create(user=alice, title="x")
         objects.create(user=bob, title="x")
-    assert set(DoubtRequest.objects.values_list("owner", flat=True)) == {str(alice.pk), str(bob.pk)}
+    assert set(DoubtRequest.objects.values_list("owner_key", flat=True)) == {str(alice.pk), str(bob.pk)}
     assert_heals(alice, bob)
 
 

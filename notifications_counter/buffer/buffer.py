@@ -11,7 +11,7 @@ from typing import Any
 from ..chunks import chunked
 from ..conf import options
 from ..exceptions import BufferUnavailable
-from .calls import ARGUMENTS, OWNERS_PER_CALL, REASON, Argument, Call, command, owners_as_json, script
+from .calls import ARGUMENTS, OWNERS_PER_CALL, REASON, Argument, Call, as_json, command, script
 from .client import Client
 from .types import (
     OFF,
@@ -72,30 +72,29 @@ class Buffer:
         return self.client.ask(self._script(name, *args))[0]
 
     # ------------------------------------------------------------------ reads
-    def total(self, owner: str) -> int | None:
+    def total(self, owner_key: str) -> int | None:
         """Return the cached total of an owner; None if it is not cached, or in flight. BufferUnavailable if no total
         can be trusted, or counting is off."""
         self._require_counting()
         while True:
             trusted, prefix = self._trusted
-            [(ready, total)] = self.client.ask(command("MGET", self._ready, prefix + owner))
+            [(ready, total)] = self.client.ask(command("MGET", self._ready, prefix + owner_key))
             if ready == trusted:
                 return as_integer(total)
             self._trust(ready)
 
-    def totals(self, owners: Sequence[object]) -> list[int | None]:
+    def totals(self, pks: Sequence[object]) -> list[int | None]:
         """Return the cached totals of owners, given by primary keys, as ``total`` does, in one round trip."""
         self._require_counting()
         trusted, prefix = self._trusted
         calls = [
-            command("MGET", self._ready, *[f"{prefix}{owner}" for owner in some])
-            for some in chunked(owners, ARGUMENTS - 1)
+            command("MGET", self._ready, *[f"{prefix}{pk}" for pk in some]) for some in chunked(pks, ARGUMENTS - 1)
         ]
         found: list[int | None] = []
         for ready, *values in self.client.ask(*calls):
             if ready != trusted:
                 self._trust(ready)
-                return self.totals(owners)
+                return self.totals(pks)
             found += as_integers(values)
         return found
 
@@ -123,33 +122,33 @@ class Buffer:
         if self.is_silent:
             raise BufferUnavailable("Counting is off.")
 
-    def lease(self, owners: Sequence[str], token: str) -> tuple[str, list[str]]:
+    def lease(self, owner_keys: Sequence[str], token: str) -> tuple[str, list[str]]:
         """Take leases on owners whose totals are not cached. Returns the generation, empty if nothing may be cached,
         and the owners with a lease."""
-        generation, *indexes = self._run("lease", owners_as_json(owners), self.fingerprint, token, LEASE)
-        return as_text(generation), [owners[index - 1] for index in indexes]
+        generation, *indexes = self._run("lease", as_json(owner_keys), self.fingerprint, token, LEASE)
+        return as_text(generation), [owner_keys[index - 1] for index in indexes]
 
     def keep(self, generation: str, token: str, counts: Mapping[str, int]) -> int:
         """Cache counts of rows for owners whose leases are still there. Returns how many were cached."""
         if not counts:
             return 0
         texts = json.dumps(list(map(str, counts.values())))
-        return self._run("keep", generation, token, options.TOTAL_TTL, owners_as_json(list(counts)), texts)
+        return self._run("keep", generation, token, options.TOTAL_TTL, as_json(list(counts)), texts)
 
     # ----------------------------------------------------------------- writes
-    def announcement(self, intent: str, owners: Sequence[str]) -> Call:
+    def announcement(self, intent: str, owner_keys: Sequence[str]) -> Call:
         """Return the call that announces an intent to change these owners' counts; everyone's if there are none. It is
         for before the database commits. The reply is 0 if Redis is new or was emptied."""
-        return self._script("announce", intent, owners_as_json(owners), "1" if self.is_declared else "")
+        return self._script("announce", intent, as_json(owner_keys), "1" if self.is_declared else "")
 
-    def confirmation(self, intent: str, owners: Sequence[str], deltas: Sequence[Delta]) -> Call:
+    def confirmation(self, intent: str, owner_keys: Sequence[str], deltas: Sequence[Delta]) -> Call:
         """Return the call that removes an intent and adds the deltas of its owners."""
         exact = ["null" if delta is None or abs(delta) >= EXACT else str(delta) for delta in deltas]
-        return self._script("confirm", self.fingerprint, intent, owners_as_json(owners), f"[{','.join(exact)}]")
+        return self._script("confirm", self.fingerprint, intent, as_json(owner_keys), f"[{','.join(exact)}]")
 
-    def doubt(self, owners: Sequence[str]) -> None:
+    def doubt(self, owner_keys: Sequence[str]) -> None:
         """Put owners in doubt, so that readers count their rows."""
-        for some in chunked(owners, OWNERS_PER_CALL):
+        for some in chunked(owner_keys, OWNERS_PER_CALL):
             self._run("doubt", *some)
 
     def doubt_everyone(self) -> None:
@@ -182,7 +181,7 @@ class Buffer:
         found: list[Fetched] = []
         for rank in range(first, last + 1, OWNERS_PER_CALL):
             rows = self._run("fetch", rank, min(rank + OWNERS_PER_CALL - 1, last))
-            found += (Fetched(as_text(owner), *map(as_integer, numbers)) for owner, *numbers in rows)
+            found += (Fetched(as_text(owner_key), *map(as_integer, numbers)) for owner_key, *numbers in rows)
         return found
 
     def drop(self, batch: str, mark: str) -> bool:
@@ -226,11 +225,11 @@ class Buffer:
         self.client.ask(command("HSET", self.key("state"), "ran_at", int(time.time()), "failure", failure[:REASON]))
 
     # ------------------------------------------------------------------- walk
-    def peek(self, owners: Sequence[str]) -> dict[str, Peek]:
+    def peek(self, owner_keys: Sequence[str]) -> dict[str, Peek]:
         """Return what Redis holds of these owners."""
         found: dict[str, Peek] = {}
-        for some in chunked(owners, OWNERS_PER_CALL):
-            rows = self._run("peek", owners_as_json(some))
-            for owner, (total, pending, flushing, flies) in zip(some, rows, strict=True):
-                found[owner] = Peek(as_integer(total), as_text(pending), as_text(flushing), bool(flies))
+        for some in chunked(owner_keys, OWNERS_PER_CALL):
+            rows = self._run("peek", as_json(some))
+            for owner_key, (total, pending, flushing, flies) in zip(some, rows, strict=True):
+                found[owner_key] = Peek(as_integer(total), as_text(pending), as_text(flushing), bool(flies))
         return found

@@ -60,7 +60,7 @@ Answer = tuple[Call, Any]
 """A call and its reply, which may be a ResponseError."""
 
 
-def owners_as_json(owners: Sequence[str]) -> str:
-    """Return owners as one argument, which is faster than a thousand. For one owner, ``json.dumps`` would take ten
+def as_json(owner_keys: Sequence[str]) -> str:
+    """Return owner keys as one argument, which is faster than a thousand. For one owner, ``json.dumps`` would take ten
     times as long."""
-    return f"[{','.join(map(encode_basestring, owners))}]"
+    return f"[{','.join(map(encode_basestring, owner_keys))}]"

@@ -26,7 +26,7 @@ class Fetched(NamedTuple):
     """An owner of a batch: the sum of its deltas, None after a doubt, and its cached total, None if it is not
     cached."""
 
-    owner: str
+    owner_key: str
     delta: Delta
     total: int | None
 

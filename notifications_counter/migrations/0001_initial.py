@@ -28,7 +28,7 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("counter", ExactCharField(max_length=100, verbose_name="counter")),
-                ("owner", models.TextField(blank=True, verbose_name="owner")),
+                ("owner_key", models.TextField(blank=True, verbose_name="owner key")),
                 ("everyone", models.BooleanField(default=False, verbose_name="everyone")),
                 ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="created at")),
             ],

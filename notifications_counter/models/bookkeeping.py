@@ -82,7 +82,7 @@ class DoubtRequest(models.Model):
     it changed. Requests are written and deleted, never changed."""
 
     counter = ExactCharField(_("counter"), max_length=100)
-    owner = models.TextField(_("owner"), blank=True)
+    owner_key = models.TextField(_("owner key"), blank=True)
     everyone = models.BooleanField(_("everyone"), default=False)
     created_at = models.DateTimeField(_("created at"), auto_now_add=True)
 
@@ -91,4 +91,4 @@ class DoubtRequest(models.Model):
         verbose_name_plural = _("doubt requests")
 
     def __str__(self) -> str:
-        return f"{self.counter} {'*' if self.everyone else self.owner}"
+        return f"{self.counter} {'*' if self.everyone else self.owner_key}"

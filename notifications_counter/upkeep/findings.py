@@ -64,8 +64,8 @@ def unexplained(counter: Declaration, wrong: Sequence[Difference]) -> list[Diffe
     requests = DoubtRequest.objects.using(counter.db).filter(counter=counter.name)
     if not wrong or requests.filter(everyone=True).exists():
         return []
-    named = requests.filter(owner__in=[str(difference.owner) for difference in wrong], everyone=False)
-    requested = set(named.values_list("owner", flat=True))
+    named = requests.filter(owner_key__in=[str(difference.owner) for difference in wrong], everyone=False)
+    requested = set(named.values_list("owner_key", flat=True))
     return [difference for difference in wrong if str(difference.owner) not in requested]
 
 

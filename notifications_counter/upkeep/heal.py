@@ -42,11 +42,11 @@ def _doubt_requested(counter: Declaration) -> None:
     have committed, so a count of rows sees their changes."""
     rows = DoubtRequest.objects.using(counter.db)
     requests = rows.filter(counter=counter.name).order_by("pk")
-    while found := list(requests.values_list("pk", "owner", "everyone")[:PAGE]):
+    while found := list(requests.values_list("pk", "owner_key", "everyone")[:PAGE]):
         if any(everyone for *_, everyone in found):
             counter.buffer.doubt_everyone()
         else:
-            counter.buffer.doubt(list({owner for _, owner, _ in found}))
+            counter.buffer.doubt(list({owner_key for _, owner_key, _ in found}))
         rows.filter(pk__in=[pk for pk, *_ in found]).delete()
         requests = requests.filter(pk__gt=found[-1][0])  # PostgreSQL would read deleted rows again and again
 

@@ -31,7 +31,7 @@ def request_recounts(using: str, owners: OwnerKeys) -> None:
     requests = [
         DoubtRequest(counter=counter.name, everyone=True)
         if owner_key is EVERYONE
-        else DoubtRequest(counter=counter.name, owner=owner_key)
+        else DoubtRequest(counter=counter.name, owner_key=owner_key)
         for counter, owner_keys in owners.items()
         for owner_key in owner_keys
     ]

@@ -53,7 +53,7 @@ def waiting_since(seconds: int) -> None:
 
 
 def requested_since(seconds: int) -> None:
-    request = DoubtRequest.objects.create(counter="unread", owner="7")
+    request = DoubtRequest.objects.create(counter="unread", owner_key="7")
     DoubtRequest.objects.filter(pk=request.pk).update(created_at=timezone.now() - timedelta(seconds=seconds))
 
 

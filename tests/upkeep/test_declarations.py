@@ -115,7 +115,7 @@ def test_a_process_with_another_redis_tells_the_database(alice):
     databases.clear()
     with entries(KEY_PREFIX="another"):
         create(alice)
-    assert DoubtRequest.objects.get().owner == str(alice.pk)
+    assert DoubtRequest.objects.get().owner_key == str(alice.pk)
 
 
 @pytest.mark.parametrize("debug", [True, False])

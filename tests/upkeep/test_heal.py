@@ -65,7 +65,7 @@ def test_requests(healed, alice, bob, make_user):
         notify(user)
         unheard(create, user)
     request_recounts("default", {unread: [str(user.pk) for user in users[:3]] * 2})
-    DoubtRequest.objects.create(counter="another", owner=str(bob.pk))
+    DoubtRequest.objects.create(counter="another", owner_key=str(bob.pk))
     with redis_out_of_reach(), pytest.raises(BufferUnavailable):
         unread.heal()
     assert DoubtRequest.objects.count() == 7

@@ -211,7 +211,7 @@ def test_a_commit_that_is_on_its_way_is_not_reported(healed, alice, everyone):
     assert unread.recount(owners) == Result(1)
     unread.flush()
     create_unheard(alice)
-    DoubtRequest.objects.create(counter="unread", owner=str(alice.pk))
+    DoubtRequest.objects.create(counter="unread", owner_key=str(alice.pk))
     assert unread.recount(owners) == Result(1)
     DoubtRequest.objects.all().delete()
     unread.flush()
