@@ -26,7 +26,7 @@ def doubt(owners: OwnerKeys) -> None:
                 counter.buffer.doubt([owner_key for owner_key in owner_keys if owner_key is not EVERYONE])
 
 
-def request_recounts(using: str, owners: OwnerKeys) -> None:
+def request_doubts(using: str, owners: OwnerKeys) -> None:
     """Write DoubtRequests, in the current transaction if there is one."""
     requests = [
         DoubtRequest(counter=counter.name, everyone=True)
@@ -49,7 +49,7 @@ def request_recounts(using: str, owners: OwnerKeys) -> None:
 def request_or_log(using: str, owners: OwnerKeys) -> None:
     """Write DoubtRequests for owners that Redis did not accept (rule: request). A failure is logged."""
     try:
-        request_recounts(using, owners)
+        request_doubts(using, owners)
     except Error:
         number = sum(map(len, owners.values()))
         about = {"event": "requests_failed", "database": using, "owners": number}

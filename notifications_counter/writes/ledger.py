@@ -26,7 +26,7 @@ from ..internals import (
     watch_transactions,
 )
 from .change import EVERYONE, Change, OwnerKeys, changed, everyone
-from .doubts import doubt, request_recounts
+from .doubts import doubt, request_doubts
 from .transaction import TransactionLog
 
 T = TypeVar("T")
@@ -121,7 +121,7 @@ class Ledger:
         if not (owners := changed(change)):
             return
         if not connection.in_atomic_block or not connection.commit_on_exit:  # nobody tells when it commits
-            request_recounts(self.using, owners)
+            request_doubts(self.using, owners)
             doubt(owners)
             return
         schema = schema_of(connection)

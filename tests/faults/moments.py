@@ -86,7 +86,7 @@ OF_A_WRITE: list[Call] = [
     ("announce", TransactionLog, "tell"),
     ("COMMIT", type(connections["default"]), "_commit"),  # a single statement commits itself: before "confirm", too
     ("confirm", TransactionLog, "_confirm"),
-    ("request", doubts, "request_recounts"),
+    ("request", doubts, "request_doubts"),
 ]
 
 OF_A_READ: list[Call] = [

@@ -32,7 +32,7 @@ from notifications_counter.upkeep import flush, generations, heal, switch, walk
 from notifications_counter.writes import doubts
 from notifications_counter.writes import transaction as writes
 from notifications_counter.writes.change import EVERYONE
-from notifications_counter.writes.doubts import request_recounts
+from notifications_counter.writes.doubts import request_doubts
 from tests.composite_owners.counters import votes
 from tests.composite_owners.models import Vote, VoteCount
 from tests.support import announce, be_a_new_process, entries, generation, stored, unheard
@@ -140,7 +140,7 @@ class Replay:
             return [BufferUnavailable(self.trouble)] * len(calls) if self.trouble else outcomes
 
         monkeypatch.setattr(Client, "send", ask_or_not)
-        monkeypatch.setattr(doubts, "request_recounts", lambda using, owners: self.held.append(owners))
+        monkeypatch.setattr(doubts, "request_doubts", lambda using, owners: self.held.append(owners))
         # Whoever begins a generation writes nothing before its last step.
         monkeypatch.setattr(generations, "transaction", SimpleNamespace(atomic=lambda using: nullcontext()))
         monkeypatch.setattr(QuerySet, "select_for_update", lambda rows: rows)
@@ -195,7 +195,7 @@ class Replay:
                 for i, key in enumerate(self.keys):
                     add_rows(key, writer.delta(i, model.NEW), writer.delta(i, model.OLD))
                 for some in requests:
-                    request_recounts("default", some)
+                    request_doubts("default", some)
             self.committed.add(me)
             up = {intent.id for intent in counter.buffer.intents()}
             if log.intents and up.issuperset(intent.id for intent in log.intents):

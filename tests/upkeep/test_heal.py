@@ -7,7 +7,7 @@ from django.db import transaction
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import CounterState, DoubtRequest
-from notifications_counter.writes.doubts import request_recounts
+from notifications_counter.writes.doubts import request_doubts
 from tests.support import (
     announce,
     assert_heals,
@@ -64,7 +64,7 @@ def test_requests(healed, alice, bob, make_user):
     for user in users:
         notify(user)
         unheard(create, user)
-    request_recounts("default", {unread: [str(user.pk) for user in users[:3]] * 2})
+    request_doubts("default", {unread: [str(user.pk) for user in users[:3]] * 2})
     DoubtRequest.objects.create(counter="another", owner_key=str(bob.pk))
     with redis_out_of_reach(), pytest.raises(BufferUnavailable):
         unread.heal()
