@@ -186,7 +186,7 @@ class Counter(Declaration):
         """Discard what Redis holds. Call this after you have restored the database from a backup.
 
         The first read of each owner counts rows, and the next heals compare everyone with them. Raises NotInTransaction
-        inside a transaction, and ConfigurationError if a newer release has replaced this one.
+        inside a transaction, and ConfigurationError if another release has replaced this process.
         """
         invalidate(self)
 

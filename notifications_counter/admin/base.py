@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from ..counters import Counter
-from ..exceptions import CounterError
+from ..exceptions import EXPECTED, explain
 from ..monitoring.display import grouped, moment
 
 USERNAME = get_user_model().USERNAME_FIELD
@@ -63,8 +63,8 @@ class MaintenanceAdmin(ListAdmin):
         """Flush or recount a counter, and tell the user what that did, or why it failed."""
         try:
             text, level = work(counter), messages.INFO
-        except CounterError as error:
-            text, level = str(error), messages.ERROR
+        except EXPECTED as error:
+            text, level = explain(error), messages.ERROR
         title = _("Counter %(name)s") % {"name": counter.name}
         self.message_user(request, f"{title}: {text}", level)
 

@@ -73,18 +73,23 @@ class Buffer:
 
     # ------------------------------------------------------------------ reads
     def total(self, owner_key: str) -> int | None:
-        """Return the cached total of an owner; None if it is not cached, or in flight. BufferUnavailable if no total
-        can be trusted, or counting is off."""
+        """Return the cached total of an owner; None if it is not cached. BufferUnavailable if the owner is in flight,
+        or another reader has a lease; and if no total can be trusted, or counting is off."""
         self._require_counting()
         while True:
             trusted, prefix = self._trusted
-            [(ready, total)] = self.client.ask(command("MGET", self._ready, prefix + owner_key))
+            [(ready, value)] = self.client.ask(command("MGET", self._ready, prefix + owner_key))
             if ready == trusted:
-                return as_integer(total)
+                break
             self._trust(ready)
+        total = as_integer(value)
+        if total is None and value is not None:
+            raise BufferUnavailable("The owner is in flight, or another reader is about to cache the count.")
+        return total
 
     def totals(self, pks: Sequence[object]) -> list[int | None]:
-        """Return the cached totals of owners, given by primary keys, as ``total`` does, in one round trip."""
+        """Return the cached totals of owners, given by primary keys, in one round trip; None for those that are not
+        cached, or in flight. BufferUnavailable if no total can be trusted, or counting is off."""
         self._require_counting()
         trusted, prefix = self._trusted
         calls = [

@@ -154,7 +154,8 @@ def event_table() -> Table:
             name: grouped(value) if isinstance(value, int) else truncatechars(repr(str(value))[1:-1], 60)
             for name, value in event.items()
         }
-        rows.append([moment(event["timestamp"]), event["counter"], _(EVENTS[event["type"]]) % fields])
+        text = _(EVENTS[event["type"]]) if event["type"] in EVENTS else event["type"]  # of another release
+        rows.append([moment(event["timestamp"]), event["counter"], text % fields])
     return Table([_("Time"), _("Counter"), _("Event")], rows, numbers=3)
 
 

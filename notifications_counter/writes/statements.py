@@ -70,7 +70,7 @@ class Insert(Statement):
     def added(self) -> Change | None:
         """What it adds to the count of each owner, as its instances say; None if any row's owner is unknown."""
         query = self.query
-        if query.on_conflict is OnConflict.UPDATE:
+        if not self.is_stock or query.on_conflict is OnConflict.UPDATE:
             return None
         added: Change = {}
         names = tuple(map(ATTNAME, query.fields))
@@ -95,7 +95,7 @@ class Insert(Statement):
         if added is None:
             return self._read_back()
         result, number = self._execute()
-        if number != len(self.query.objs) or self.query.on_conflict is not None or not self.is_stock:
+        if number != len(self.query.objs) or self.query.on_conflict is not None:
             return result, {counter: doubts_of(sums) for counter, sums in added.items()}
         return result, added
 

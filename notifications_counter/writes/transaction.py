@@ -141,6 +141,4 @@ class TransactionLog:
 
 def _grouped(intents: Sequence[Intent]) -> list[Sequence[Intent]]:
     """Group intents that are sent together."""
-    if len(intents) == 1:
-        return [intents]
     return in_groups(intents, [len(intent.owner_keys) for intent in intents], OWNERS_PER_CALL)

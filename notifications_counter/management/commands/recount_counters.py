@@ -7,7 +7,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from ...counters import Counter, all_counters, counter_named
 from ...declaration.primary_keys import Pk
-from ...places import LocalCounter, at, at_each
+from ...places import LocalCounter, at_each
 from ..console import CounterCommand, add_places, find_counters, number
 
 
@@ -51,9 +51,8 @@ class Command(CounterCommand):
         counters = [counter_named(name) for name in dict.fromkeys(counter)] if counter else all_counters()
         pks = {each.name: pks_of(each, owner) for each in counters} if owner else {}
         todo = find_counters(counters, database, schema)
-        for local in todo if restored else ():
-            with at(local.place):
-                local.counter.invalidate()
+        if restored:
+            at_each(todo, lambda local: local.counter.invalidate())
         self.dry_run = dry_run
         at_each(todo, lambda local: self.recount(local, pks.get(local.counter.name)))
 
