@@ -4,7 +4,7 @@ PYTHON ?= $(firstword $(foreach python,python3 python3.14 python3.13 python3.12 
 	$(shell $(python) -c 'import ensurepip, sys; sys.version_info >= (3, 11) and print("$(python)")' 2>&1 | grep -x '$(python)')))
 BIN = .venv/bin
 
-.PHONY: demo serve test test-all bench torment mutants django-tests site-suites lint types messages docs dist
+.PHONY: demo serve test test-all bench torment mutants django-tests lint types messages docs dist
 .DELETE_ON_ERROR:
 
 demo: .venv/demo.stamp
@@ -37,10 +37,6 @@ mutants: .venv/test.stamp
 # Django's own tests with counters on their models, on SQLite and PostgreSQL: make django-tests ARGS="--part"
 django-tests: .venv/test.stamp
 	$(BIN)/python -m tests.django_suite $(ARGS)
-
-# The same with the tests of three other packages
-site-suites: .venv/test.stamp
-	$(BIN)/python -m tests.django_suite --packages $(ARGS)
 
 # The documentation as a site, in build/docs.
 docs: .venv/docs.stamp

@@ -1,5 +1,4 @@
-"""python -m tests.django_suite [options] [labels…]: Django's own tests, or those of other packages, with counters on
-their models.
+"""python -m tests.django_suite [options] [labels…]: Django's own tests, with counters on their models.
 
 After each statement that is counted, the deltas that were recorded are compared with the rows. The exit code is 1 if
 one of them is wrong, or if a test fails that passes without counters, unless EXPECTED says why.
@@ -16,8 +15,7 @@ import time
 from collections import Counter as Tally
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,7 @@ import servers
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "build" / "suites"
+TESTS = SOURCES / f"django-{django.__version__}" / "tests"
 PROCESSES = 2
 DATABASES = ["sqlite", "postgresql"]
 PART = ["bulk_create", "composite_pk", "delete", "expressions", "fixtures", "get_or_create", "many_to_many"]
@@ -53,74 +52,41 @@ EXPECTED = [
 """A database or both, a regular expression that finds the test's name or its error, and why it fails with counters."""
 
 
-@dataclass(frozen=True)
-class Suite:
-    """The tests of a package, which are in its source distribution."""
-
-    package: str
-    version: str
-    folder: str
-    """Where they start, in the distribution."""
-    command: tuple[str, ...]
-    labels: tuple[str, ...]
-    settings: str = ""
-    """Of the package; Django's are made by its runtests.py."""
-
-    def __str__(self) -> str:
-        return f"{self.package} {self.version}"
-
-    def fetch(self) -> Path:
-        """Return the folder. Missing if the distribution cannot be downloaded."""
-        sources = SOURCES / f"{self.package}-{self.version}"
-        if not sources.exists():
-            SOURCES.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=SOURCES) as directory:
-                download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary=:all:"]
-                requirement = f"{self.package}=={self.version}"
-                if subprocess.run([*download, f"--dest={directory}", requirement]).returncode:
-                    raise servers.Missing(f"no source distribution {requirement}: pip cannot download it")
-                (packed,) = Path(directory).iterdir()
-                subprocess.run(["tar", "-xf", packed], cwd=directory, check=True)
-                with suppress(OSError):  # another process was faster
-                    (Path(directory) / packed.name.removesuffix(".tar.gz")).replace(sources)
-        return sources / self.folder
-
-    def run(self, labels: Iterable[str], environment: dict[str, str]) -> list[dict[str, Any]]:
-        """Run the tests with these labels in a process. Returns what it has reported."""
-        tests = self.fetch()
-        with tempfile.NamedTemporaryFile("r") as report, tempfile.TemporaryDirectory() as directory:
-            # By a name of its own, because the tests of a package may be in a package "tests", too.
-            (Path(directory) / "django_suite").symlink_to(Path(__file__).parent)
-            path = os.pathsep.join([directory, str(tests), str(SOURCES / f"{self.package}-{self.version}"), str(ROOT)])
-            environment = {**os.environ, "PYTHONPATH": path, **environment, "SUITE_SETTINGS": self.settings}
-            environment |= {"SUITE_REPORT": report.name}
-            command = [sys.executable, *self.command, "--settings=django_suite.settings", "--parallel=1", "--noinput"]
-            started = time.monotonic()
-            done = subprocess.run([*command, *labels], cwd=tests, env=environment, capture_output=True, text=True)
-            entries = [json.loads(line) for line in report]
-        print(f"{time.monotonic() - started:.0f} s: {' '.join(labels)}", flush=True)
-        if not any("tests" in entry for entry in entries):
-            said = f"{done.stdout[-3000:]}{done.stderr[-3000:]}"
-            entries.append({"failed": [("all tests", f"exit code {done.returncode}, before the end:\n{said}")]})
-        return entries
+def fetch() -> None:
+    """Have TESTS, which are in Django's source distribution. Missing if it cannot be downloaded."""
+    if TESTS.exists():
+        return
+    SOURCES.mkdir(parents=True, exist_ok=True)
+    download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary=:all:"]
+    requirement = f"django=={django.__version__}"
+    with tempfile.TemporaryDirectory(dir=SOURCES) as directory:
+        if subprocess.run([*download, f"--dest={directory}", requirement]).returncode:
+            raise servers.Missing(f"no source distribution {requirement}: pip cannot download it")
+        (packed,) = Path(directory).iterdir()
+        subprocess.run(["tar", "-xf", packed], cwd=directory, check=True)
+        (Path(directory) / TESTS.parent.name).replace(TESTS.parent)
 
 
-TEST = ("-m", "django", "test")
-PACKAGES = [
-    Suite("django-model-utils", "5.0.0", "", TEST, ("tests",), "tests.settings"),
-    Suite("django-reversion", "6.4.0", "tests", TEST, ("test_app",), "test_project.settings"),
-    Suite("django-safedelete", "1.5.0", "", TEST, ("safedelete",), "safedelete.tests.settings"),
-]
+def run(labels: Iterable[str], environment: dict[str, str]) -> list[dict[str, Any]]:
+    """Run the tests with these labels in a process. Returns what it has reported."""
+    with tempfile.NamedTemporaryFile("r") as report:
+        path = os.pathsep.join(map(str, (TESTS, ROOT)))
+        environment = {**os.environ, "PYTHONPATH": path, **environment, "SUITE_REPORT": report.name}
+        command = [sys.executable, "runtests.py", "--settings=tests.django_suite.settings", "--parallel=1", "--noinput"]
+        started = time.monotonic()
+        done = subprocess.run([*command, *labels], cwd=TESTS, env=environment, capture_output=True, text=True)
+        entries = [json.loads(line) for line in report]
+    print(f"{time.monotonic() - started:.0f} s: {' '.join(labels)}", flush=True)
+    if not any("tests" in entry for entry in entries):
+        said = f"{done.stdout[-3000:]}{done.stderr[-3000:]}"
+        entries.append({"failed": [("all tests", f"exit code {done.returncode}, before the end:\n{said}")]})
+    return entries
 
 
-def of_django(labels: list[str]) -> Suite:
-    """Return Django's tests with these labels; by default, in all modules that have models."""
-    suite = Suite("django", django.__version__, "tests", ("runtests.py",), tuple(labels))
-    if labels:
-        return suite
-    tests = suite.fetch()
-    found = {path.relative_to(tests).parts[0] for path in tests.glob("*/models*")}
-    return replace(suite, labels=tuple(sorted(found - {"gis_tests"})))  # GeoDjango needs another database
+def all_labels() -> list[str]:
+    """Return the modules of tests that have models."""
+    found = {path.parent.name for path in TESTS.glob("*/models*")}
+    return sorted(found - {"gis_tests"})  # GeoDjango needs another database
 
 
 def failures(entries: Iterable[dict[str, Any]]) -> dict[str, str]:
@@ -136,13 +102,12 @@ def reason(database: str, test: str, error: str) -> str:
     return next(found, "")
 
 
-def try_out(database: str, suite: Suite, environment: dict[str, str]) -> bool:
+def try_out(database: str, labels: list[str], environment: dict[str, str]) -> bool:
     """Run tests with counters on a database, print what was found, and return whether all is well."""
-    labels = suite.labels
     number_of_groups = min(len(labels), PROCESSES * (1 + len(labels) // 50))
     groups = [labels[first::number_of_groups] for first in range(number_of_groups)]
     with ThreadPoolExecutor(PROCESSES) as pool:
-        reports = pool.map(lambda group: suite.run(group, {**environment, "SUITE_COUNTED": "1"}), groups)
+        reports = pool.map(lambda group: run(group, {**environment, "SUITE_COUNTED": "1"}), groups)
         entries = [entry for entries in reports for entry in entries]
     tally: Tally[str] = Tally()
     for entry in entries:
@@ -153,14 +118,14 @@ def try_out(database: str, suite: Suite, environment: dict[str, str]) -> bool:
     unexpected = {test: error for test, error in failed.items() if not reason(database, test, error)}
     number = len(unexpected)
     if again := sorted(unexpected.keys() - {"all tests"}):
-        for test in failures(suite.run(again, environment)):
+        for test in failures(run(again, environment)):
             unexpected.pop(test, None)
     for test, error in unexpected.items():
         print(f"FAILED: {test}\n{error}")
     for each in wrong:
         print(f"WRONG: {each}")
     print(
-        f"{suite} on {database}: {tally['tests']:,} tests, {tally['compared']:,} comparisons "
+        f"Django {django.__version__} on {database}: {tally['tests']:,} tests, {tally['compared']:,} comparisons "
         f"({tally['doubts']:,} in doubt), {len(wrong):,} wrong deltas, {len(unexpected):,} failures"
     )
     print(f"  {tally['not compared']:,} not compared, because other threads were running")
@@ -172,19 +137,19 @@ def try_out(database: str, suite: Suite, environment: dict[str, str]) -> bool:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser("python -m tests.django_suite")
-    parser.add_argument("--packages", action="store_true", help="the tests of other packages instead of Django's")
     parser.add_argument("--database", choices=DATABASES, help="by default both")
     parser.add_argument("--part", action="store_true", help="only the modules whose tests write most")
     parser.add_argument("labels", nargs="*", help="as for Django's runtests.py")
     options = parser.parse_args(arguments)
-    suites = PACKAGES if options.packages else [of_django(options.labels or (PART if options.part else []))]
+    fetch()
+    labels = options.labels or (PART if options.part else all_labels())
     results = []
     with ExitStack() as stack:
         environment = {"SUITE_REDIS": stack.enter_context(servers.redis()).url}
         for database in [options.database] if options.database else DATABASES:
             if database == "postgresql":
                 environment["SUITE_POSTGRESQL_PORT"] = str(stack.enter_context(servers.postgresql()).port)
-            results += [try_out(database, suite, environment) for suite in suites]
+            results.append(try_out(database, labels, environment))
     return 0 if all(results) else 1
 
 

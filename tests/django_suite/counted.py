@@ -5,7 +5,7 @@ import threading
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import Any
 
 from django.apps import apps
@@ -38,16 +38,18 @@ from .shim import Result, report
 
 OURS = "notifications_counter"
 
-count = hook._count
+write = Ledger.write
 numbers = itertools.count()
 
 
 def install() -> None:
     """Declare the counters of all models that are installed, and look at each statement that they count."""
-    if hook._count is count:
+    if Ledger.write is write:
         hide_the_app()
-        hook._count = compare
-        Ledger.write = noting(Ledger.write)  # type: ignore[method-assign]
+        for kind, name in hook.METHODS:
+            if hasattr(kind, name):
+                setattr(kind, name, compared(getattr(kind, name)))
+        Ledger.write = note  # type: ignore[method-assign]
     declared = {counter.source_label for counter in declarations()}
     for model in apps.get_models(include_auto_created=True):
         meta = model._meta
@@ -135,20 +137,14 @@ under_way: list[list[tuple[Any, ...]]] = []
 anyone's count may have changed. A statement may execute others, for the tables of its parents."""
 
 
-def noting(write: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(write)
-    def note(ledger: Ledger, owners: Any, statement: Callable[[], tuple[Any, Change]]) -> Any:
-        def execute() -> tuple[Any, Change]:
-            result, change = statement()
-            for recorded in under_way:
-                recorded += [
-                    (counter,) if EVERYONE in deltas else (counter, deltas) for counter, deltas in change.items()
-                ]
-            return result, change
+def note(ledger: Ledger, owners: Any, statement: Callable[[], tuple[Any, Change]]) -> Any:
+    def execute() -> tuple[Any, Change]:
+        result, change = statement()
+        for recorded in under_way:
+            recorded += [(counter,) if EVERYONE in deltas else (counter, deltas) for counter, deltas in change.items()]
+        return result, change
 
-        return write(ledger, owners, execute)
-
-    return note
+    return write(ledger, owners, execute)
 
 
 @cache
@@ -175,21 +171,31 @@ def count_rows(counter: Declaration, using: str) -> Tally[str]:
         return found
 
 
-def compare(counters: tuple[Declaration, ...], kind: type, compiler: Any, *args: Any, **kwargs: Any) -> Any:
-    """Execute a statement, and compare the deltas that were recorded with the rows before and after, which no other
-    thread may change meanwhile."""
-    using = compiler.connection.alias
-    mine = [counter for counter in counters if counter.db == using]
+def compared(execute: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that executes a statement, and compares the deltas that were recorded with the rows before and
+    after, which no other thread may change meanwhile."""
+
+    @wraps(execute)
+    def compare(compiler: Any, *args: Any, **kwargs: Any) -> Any:
+        return compare_with_rows(partial(execute, compiler, *args, **kwargs), compiler)
+
+    return compare
+
+
+def compare_with_rows(execute: Callable[[], Any], compiler: Any) -> Any:
+    using, mine = compiler.connection.alias, hook._counters_of(compiler)
+    if not mine:
+        return execute()
     # The threads of an executor stay, and have nothing to do.
     running = [thread for thread in threading.enumerate() if not thread.name.startswith("ThreadPoolExecutor")]
     if compiler.connection.needs_rollback or len(running) > 1:
         report(tally={"not compared": len(mine)})
-        return count(counters, kind, compiler, *args, **kwargs)
+        return execute()
     compiler.connection.ensure_connection()
     before = [count_rows(counter, using) for counter in mine]
     under_way.append([])
     try:
-        result = count(counters, kind, compiler, *args, **kwargs)
+        result = execute()
     finally:
         recorded = under_way.pop()
     tally: Tally[str] = Tally(compared=len(mine))
@@ -206,6 +212,8 @@ def compare(counters: tuple[Declaration, ...], kind: type, compiler: Any, *args:
             found.update({m: delta for m, delta in deltas.items() if m not in unknown})
         wrong = {m: [found[m], changed[m]] for m in {*found, *changed} - unknown if found[m] != changed[m]}
         if wrong:
-            report(wrong=f"{Result.running}: {kind.__name__} for {counter.name}, [recorded, true] by owner: {wrong}")
+            report(
+                wrong=f"{Result.running}: {type(compiler).__name__}, {counter.name}, [recorded, true] by owner: {wrong}"
+            )
     report(tally=tally)
     return result

@@ -1,10 +1,8 @@
-"""The settings with which the tests run: those of Django's test_sqlite.py, or those that SUITE_SETTINGS names. On
-PostgreSQL if there is SUITE_POSTGRESQL_PORT, and with counters if there is SUITE_COUNTED.
-"""
+"""The settings with which the tests run: those of Django's test_sqlite.py. On PostgreSQL if there is
+SUITE_POSTGRESQL_PORT, and with counters if there is SUITE_COUNTED."""
 
 import os
 import sys
-from importlib import import_module
 
 COUNTED = os.environ.get("SUITE_COUNTED")
 OURS = ["notifications_counter", f"{__package__}.shim.Shim"] if COUNTED else []
@@ -13,18 +11,9 @@ SECRET_KEY = "django_tests_secret_key"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 DEFAULT_AUTO_FIELD = "django.db.models.AutoField"
 USE_TZ = False
-DATABASES = dict.fromkeys(["default", "other"])
+sys.modules["__main__"].ALWAYS_INSTALLED_APPS += OURS  # runtests.py imports this
 
-if package := os.environ["SUITE_SETTINGS"]:
-    globals().update({name: value for name, value in vars(import_module(package)).items() if name.isupper()})
-    needed = ["django.contrib.auth", "django.contrib.contenttypes", *OURS]
-    INSTALLED_APPS = list(dict.fromkeys([*globals()["INSTALLED_APPS"], *needed]))
-    # On PostgreSQL, tables of apps without migrations can't refer to those of apps with migrations.
-    MIGRATION_MODULES = dict.fromkeys(app.rpartition(".")[2] for app in INSTALLED_APPS)
-else:  # runtests.py imports this
-    sys.modules["__main__"].ALWAYS_INSTALLED_APPS += OURS
-
-DATABASES = {alias: {"ENGINE": "django.db.backends.sqlite3"} for alias in DATABASES}
+DATABASES = {alias: {"ENGINE": "django.db.backends.sqlite3"} for alias in ("default", "other")}
 if port := os.environ.get("SUITE_POSTGRESQL_PORT"):
     for alias, database in DATABASES.items():
         database.update(
