@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 import servers
 from notifications_counter.counters import BUILT_IN
@@ -95,8 +96,8 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    with servers.redis() as redis:
-        yield Site(tmp_path, redis.url)
+    with servers.redis() as server:
+        yield Site(tmp_path, server.url)
 
 
 CALL = "from django.core.management import call_command\n"
@@ -164,13 +165,40 @@ def test_conversations(site: Site) -> None:
     assert " 0 wrong" in site.shell(CALL + check + MIGRATE + USERS + use + recount)
 
 
-def test_test_your_site(site: Site) -> None:
-    tests = python_blocks(page("howto/test-your-site.md"))
-    site.append("test_badge.py", *tests)
-    assert "2 passed" in site.python("-m", "pytest", "-p", "no:randomly", "--ds", "mysite.settings")
-
-
 SEND = "from notifications_counter.models import Notification\nNotification.objects.create(user=anna, title='Hello')\n"
+RESTORED = """
+from django.test import TransactionTestCase
+
+class RestoredTests(TransactionTestCase):
+    serialized_rollback = True
+
+    @isolated_counters()
+    def test_stored_total(self):
+        unread.heal()
+        user = get_user_model().objects.create_user("bert", pk=7)
+        self.assertEqual(unread.count(user), 0)
+        Notification.objects.create(user=user, title="Hello")
+        self.assertEqual((unread.count(user), unread.flush().owners), (1, 1))
+
+    test_the_same_key_again = test_stored_total
+"""
+
+
+def test_test_your_site(site: Site) -> None:
+    """Beside its Redis in use: nothing of the site's is touched, and what is left goes by itself."""
+
+    def lasting() -> dict[bytes, bytes]:
+        return {key: client.dump(key) for key in client.scan_iter() if client.ttl(key) == -1}
+
+    site.append("test_badge.py", *python_blocks(page("howto/test-your-site.md")), RESTORED)
+    site.shell(CALL + MIGRATE + USERS + SEND)
+    with redis.Redis.from_url(site.redis) as client:
+        assert (before := lasting())
+        site.python("-m", "pytest", "-p", "no:randomly", "-n", "2", "--ds", "mysite.settings")
+        site.python("manage.py", "test", "--parallel", "2")
+        assert lasting() == before
+
+
 REMAINING = """
 from django.db import connection
 from django_redis import get_redis_connection
