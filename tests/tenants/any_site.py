@@ -125,16 +125,11 @@ def test_a_stream_tells_of_its_own_tenant(monkeypatch: pytest.MonkeyPatch) -> No
             notify(number)
 
     async def listen() -> None:
-        blue, green = [await sync_to_async(start)(name) for name in ("blue", "green")]
-        for each in (blue, green):
-            await reach(each, 0)
-        await sync_to_async(add)("blue", 1)
-        await reach(blue, 1)
-        await sync_to_async(add)("green", 2)
-        await reach(green, 2)
-        await sync_to_async(add)("blue", 1)
-        await reach(blue, 2)
-        for each in (blue, green):
+        streams = {name: await sync_to_async(start)(name) for name in ("blue", "green")}
+        for name, number, count in (("blue", 0, 0), ("green", 0, 0), ("blue", 1, 1), ("green", 2, 2), ("blue", 1, 2)):
+            await sync_to_async(add)(name, number)
+            await reach(streams[name], count)
+        for each in streams.values():
             await each.aclose()  # type: ignore[attr-defined]
 
     async_to_sync(listen)()

@@ -11,8 +11,6 @@ from django.db import connection
 from notifications_counter.models import Notification
 from tests.support import assert_reads, rows, stored
 
-from .router import working_for
-
 HAS_SCHEMAS = hasattr(settings, "TENANT_MODEL")
 if HAS_SCHEMAS:
     from django_tenants.utils import schema_context as at
@@ -21,7 +19,9 @@ if HAS_SCHEMAS:
 
     NAMES = ("blue", "green", "red")
 else:
-    at, NAMES = working_for, ("default", "blue", "green")
+    from .database_settings import working_for as at
+
+    NAMES = ("default", "blue", "green")
 
 User = get_user_model()
 
