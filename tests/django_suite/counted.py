@@ -177,43 +177,39 @@ def compared(execute: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(execute)
     def compare(compiler: Any, *args: Any, **kwargs: Any) -> Any:
-        return compare_with_rows(partial(execute, compiler, *args, **kwargs), compiler)
+        run = partial(execute, compiler, *args, **kwargs)
+        using, mine = compiler.connection.alias, hook._counters_of(compiler)
+        if not mine:
+            return run()
+        # The threads of an executor stay, and have nothing to do.
+        running = [thread for thread in threading.enumerate() if not thread.name.startswith("ThreadPoolExecutor")]
+        if compiler.connection.needs_rollback or len(running) > 1:
+            report(tally={"not compared": len(mine)})
+            return run()
+        compiler.connection.ensure_connection()
+        before = [count_rows(counter, using) for counter in mine]
+        under_way.append([])
+        try:
+            result = run()
+        finally:
+            recorded = under_way.pop()
+        tally: Tally[str] = Tally(compared=len(mine))
+        for counter, rows in zip(mine, before, strict=True):
+            changed = count_rows(counter, using)
+            changed.subtract(rows)
+            entries = [deltas for noted, *deltas in recorded if noted is counter]
+            unknown = {m for deltas in entries for m, delta in (deltas[0].items() if deltas else ()) if delta is None}
+            tally["doubts"] += bool(unknown) or [] in entries
+            if [] in entries:
+                continue
+            found: Tally[str] = Tally()
+            for (deltas,) in entries:
+                found.update({m: delta for m, delta in deltas.items() if m not in unknown})
+            wrong = {m: [found[m], changed[m]] for m in {*found, *changed} - unknown if found[m] != changed[m]}
+            if wrong:
+                where = f"{Result.running}: {type(compiler).__name__}, {counter.name}"
+                report(wrong=f"{where}, [recorded, true] by owner: {wrong}")
+        report(tally=tally)
+        return result
 
     return compare
-
-
-def compare_with_rows(execute: Callable[[], Any], compiler: Any) -> Any:
-    using, mine = compiler.connection.alias, hook._counters_of(compiler)
-    if not mine:
-        return execute()
-    # The threads of an executor stay, and have nothing to do.
-    running = [thread for thread in threading.enumerate() if not thread.name.startswith("ThreadPoolExecutor")]
-    if compiler.connection.needs_rollback or len(running) > 1:
-        report(tally={"not compared": len(mine)})
-        return execute()
-    compiler.connection.ensure_connection()
-    before = [count_rows(counter, using) for counter in mine]
-    under_way.append([])
-    try:
-        result = execute()
-    finally:
-        recorded = under_way.pop()
-    tally: Tally[str] = Tally(compared=len(mine))
-    for counter, rows in zip(mine, before, strict=True):
-        changed = count_rows(counter, using)
-        changed.subtract(rows)
-        entries = [deltas for noted, *deltas in recorded if noted is counter]
-        unknown = {m for deltas in entries for m, delta in (deltas[0].items() if deltas else ()) if delta is None}
-        tally["doubts"] += bool(unknown) or [] in entries
-        if [] in entries:
-            continue
-        found: Tally[str] = Tally()
-        for (deltas,) in entries:
-            found.update({m: delta for m, delta in deltas.items() if m not in unknown})
-        wrong = {m: [found[m], changed[m]] for m in {*found, *changed} - unknown if found[m] != changed[m]}
-        if wrong:
-            report(
-                wrong=f"{Result.running}: {type(compiler).__name__}, {counter.name}, [recorded, true] by owner: {wrong}"
-            )
-    report(tally=tally)
-    return result
