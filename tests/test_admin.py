@@ -13,7 +13,7 @@ from django.utils.http import urlencode
 from notifications_counter.admin import base
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, UserNotificationsCount
-from tests.support import messages, redis_out_of_reach, unheard
+from tests.support import create, messages, notify, redis_out_of_reach, unheard
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -31,10 +31,6 @@ def act(client, model, action, rows, query=""):
 def table(response) -> list[list[str]]:
     """The cells of a list."""
     return [[unescape(re.sub(r"<[^>]*>", "", cell)) for cell in row] for row in results(response.context["cl"])]
-
-
-def notify(user, times: int = 1, **fields) -> list[Notification]:
-    return Notification.objects.bulk_create([Notification(user=user, title="hello", **fields) for _ in range(times)])
 
 
 # ----------------------------------------------------------------------------------------------------- notifications
@@ -61,7 +57,7 @@ def test_no_list_reads_or_sorts_a_whole_table(admin_client, healed, monkeypatch)
 
 def test_what_is_marked_changed_or_deleted_is_counted(admin_client, healed, make_user):
     user, other = make_user(username="ann"), make_user()
-    mine, theirs = notify(user, 3), notify(other)
+    mine, theirs = notify(user), notify(other, 1)
     response = act(admin_client, Notification, "mark_as_read", [*mine[:2], *theirs])
     assert messages(response) == ["3 notifications marked as read."]
     assert unread.counts([user, other]) == {user.pk: 1, other.pk: 0}
@@ -80,7 +76,7 @@ def test_what_is_marked_changed_or_deleted_is_counted(admin_client, healed, make
 
 
 def test_marking_needs_permission(admin_client, make_user, allow):
-    rows = notify(make_user())
+    rows = notify(make_user(), 1)
     for permissions, left in ((["view"], 1), (["view", "change"], 0)):
         allow(*(f"{permission}_notification" for permission in permissions))
         act(admin_client, Notification, "mark_as_read", rows)
@@ -96,13 +92,12 @@ def counts(client, query="") -> dict[str, tuple[str, ...]]:
 def test_list_of_counts(admin_client, healed, make_user):
     ann, bob = make_user(username="ann"), make_user(username="bob")
     notify(ann, 2)
-    notify(bob)
-    unread.flush()
-    notify(ann, 3)
+    notify(bob, 1)
+    create(ann, 3)
     Notification.objects.filter(user=bob).mark_as_read()
     assert counts(admin_client) == {"ann": ("5", "2"), "bob": ("0", "1")}
     unread.flush()
-    notify(bob, 1234)
+    Notification.objects.bulk_create(Notification(user=bob, title="x") for _ in range(1234))
     with redis_out_of_reach():
         assert counts(admin_client) == {"ann": ("5", "5"), "bob": ("1,234", "0")}
 
@@ -110,7 +105,6 @@ def test_list_of_counts(admin_client, healed, make_user):
 def test_search_for_counts_also_of_users_that_are_gone(admin_client, healed, make_user):
     ann, bob = make_user(username="ann"), make_user(username="bob")
     notify(bob)
-    unread.flush()
     UserNotificationsCount.objects.create(pk=ann.pk)
     assert list(counts(admin_client, "?q=an")) == ["ann"]
     key = bob.pk
@@ -121,7 +115,6 @@ def test_search_for_counts_also_of_users_that_are_gone(admin_client, healed, mak
 
 def test_a_count_is_read_only(admin_client, healed, alice):
     notify(alice)
-    unread.flush()
     key = admin_quote(alice.pk)
     assert admin_client.post(url(UserNotificationsCount, "change", key), {"unread_count": 9}).status_code == 403
     assert admin_client.get(url(UserNotificationsCount, "add")).status_code == 403
@@ -132,8 +125,7 @@ def test_a_recount_of_selected_users_needs_its_permission(admin_client, healed, 
     monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
     user, other = make_user(), make_user()
     for each in (user, other):
-        notify(each)
-    unread.flush()
+        notify(each, 1)
     unheard(UserNotificationsCount.objects.update, unread_count=5)
     rows = UserNotificationsCount.objects.filter(pk=user.pk)
     recount = "Counter unread: 1 owner was compared with the rows, 1 wrong."
