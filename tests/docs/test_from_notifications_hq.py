@@ -37,22 +37,19 @@ def test_the_page_is_true(alice: Any, bob: Any, healed: Any) -> None:
     user = get_user_model()._meta
     of_users, of_others = (ContentType.objects.get_for_model(model).pk for model in (get_user_model(), ContentType))
     (statement,) = [code for language, code in FENCE.findall(PAGE) if language == "sql"]
-    for theirs, ours in (
-        ("auth_user", user.db_table),
-        ("'auth'", f"'{user.app_label}'"),
-        ("'user'", f"'{user.model_name}'"),
-    ):
+    ours = {"auth_user": user.db_table, "'auth'": f"'{user.app_label}'", "'user'": f"'{user.model_name}'"}
+    for theirs, our in ours.items():
         assert theirs in statement
-        statement = statement.replace(theirs, ours)
+        statement = statement.replace(theirs, our)
+    theirs = (
+        (bob.pk, of_users, alice.pk, "called", True, False, '{"page": 7}'),
+        (bob.pk, of_others, bob.pk, "is of another model", True, False, None),
+        (bob.pk, of_users, alice.pk, "x" * 255, False, False, None),
+        (alice.pk, of_users, bob.pk, "was deleted", True, True, None),
+    )
     with connection.cursor() as cursor:
         cursor.execute(TABLE)
-        for row in (
-            (bob.pk, of_users, alice.pk, "called", True, False, '{"page": 7}'),
-            (bob.pk, of_others, bob.pk, "is of another model", True, False, None),
-            (bob.pk, of_users, alice.pk, "x" * 255, False, False, None),
-            (alice.pk, of_users, bob.pk, "was deleted", True, True, None),
-        ):
-            cursor.execute(INSERT, row)
+        cursor.executemany(INSERT, theirs)
         cursor.execute(statement)
         cursor.execute("DROP TABLE notifications_notification")
     call_command("recount_counters", verbosity=0)

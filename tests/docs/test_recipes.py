@@ -42,8 +42,7 @@ def users(make_user) -> list[Any]:
     """Of whom the n-th has n unread notifications, which are cached."""
     users = [make_user() for _ in range(4)]
     for number, user in enumerate(users):
-        if number:
-            notify(user, number)
+        notify(user, number)
     unread.counts(users)
     return users
 
