@@ -17,9 +17,9 @@ from tests.__main__ import ROOT
 from .changes import changes
 
 CORE = ["buffer", "databases", "declaration", "places.py", "counters.py", "sql", "upkeep", "writes"]
-TESTS = "protocol/test_replay.py buffer databases declaration inbox monitoring property"
+TESTS = "protocol/test_replay.py buffer databases declaration inbox management monitoring property"
 TESTS += " statements tenants timeseries upkeep writes composite_owners test_budgets.py test_caches.py test_counters.py"
-TESTS += " test_events.py test_places.py test_reads.py test_signals.py test_top.py"
+TESTS += " test_events.py test_places.py test_reads.py test_signals.py test_tasks.py test_top.py"
 PYTEST = ["-p", "tests.mutants.forks", "-n", "0", "-sqq", "-p", "no:randomly", "-m", "not slow"]
 
 
