@@ -11,9 +11,12 @@ class NotificationsCounterConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from . import checks  # noqa: F401
+        from . import checks
         from .databases.identity import look_up_after_migrate
+        from .monitoring import history
         from .writes import hook
+
+        del checks, history  # they have registered what they do
 
         autodiscover_modules("counters")
         hook.install()

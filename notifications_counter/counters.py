@@ -9,34 +9,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from operator import itemgetter
-from typing import Any
-from uuid import uuid4
 
 from asgiref.sync import sync_to_async
-from django.db import connections
 from django.db.models import Q, QuerySet
 
-from .buffer import Buffer
-from .buffer.calls import OWNERS_PER_CALL
-from .chunks import chunked
 from .conf import ENTRIES, is_integer, options
 from .databases.transactions import forbid_transaction
 from .declaration import Declaration, declarations
 from .declaration.primary_keys import Pk, many
-from .exceptions import BufferUnavailable, ConfigurationError
-from .internals import BaseDatabaseWrapper
-from .sql.counts import break_down, count_rows
-from .upkeep.findings import Progress, Result, no_progress
+from .exceptions import ConfigurationError
+from .reads import read
+from .sql.counts import break_down
+from .upkeep.findings import Result
 from .upkeep.flush import Flusher
 from .upkeep.generations import state_row
 from .upkeep.heal import SECONDS, heal, invalidate
 from .upkeep.walk import recount
-from .writes.ledger import Ledger
-
-READ_COMMITTED = {"read committed", "read uncommitted"}
-"""Isolation levels at which a transaction sees the commits of others."""
 
 
 class Counter(Declaration):
@@ -45,43 +34,12 @@ class Counter(Declaration):
     # ------------------------------------------------------------------ reads
     def count(self, owner: object) -> int:
         """Return the number of rows that count for an owner, given as an instance or a primary key."""
-        pks = [pk] = [self.pk_of(owner)]
-        connection = connections[self.db]
-        if Ledger.on(connection).pks_to_count(self, pks):
-            return count_rows(self, pks)[pk]
-        try:
-            buffer = self.buffer_in(connection)
-            total = buffer.total(str(pk))
-            if total is None:
-                return self._count_and_keep(connection, buffer, pks)[pk]
-        except BufferUnavailable:
-            return count_rows(self, pks)[pk]
-        return total if total >= self.least else self._doubt_and_count(pks)[pk]
+        pk = self.pk_of(owner)
+        return read(self, [pk])[pk]
 
     def counts(self, owners: Iterable[object]) -> dict[Pk, int]:
         """Return ``{primary key: count}`` for many owners, in two round trips at most if their totals are cached."""
-        pks, connection = self.pks_of(list(many(owners))), connections[self.db]
-        to_count = set(Ledger.on(connection).pks_to_count(self, pks))
-        asked = [pk for pk in dict.fromkeys(pks) if pk not in to_count] if to_count else pks
-        if not asked:
-            return count_rows(self, pks)
-        try:
-            buffer = self.buffer_in(connection)
-            totals = buffer.totals(asked)
-        except BufferUnavailable:
-            return count_rows(self, pks)
-        found: dict[Pk, Any] = dict(zip(asked, totals, strict=True))
-        if not to_count and None not in totals and min(found.values()) >= self.least:
-            return found  # as nearly always
-        missing = [pk for pk, total in found.items() if total is None]
-        negative = [pk for pk, total in found.items() if total is not None and total < self.least]
-        found = dict.fromkeys(pks) | found | self._doubt_and_count(negative)
-        for some in chunked(missing, OWNERS_PER_CALL):
-            try:
-                found |= self._count_and_keep(connection, buffer, some)
-            except BufferUnavailable:
-                to_count.update(some)
-        return found | count_rows(self, list(to_count))
+        return read(self, self.pks_of(list(many(owners))))
 
     def breakdown(self, owner: object) -> dict[Pk, int]:
         """For owners of several columns, return ``{value of the last column: count}`` for a value of the first column,
@@ -119,25 +77,6 @@ class Counter(Declaration):
         counts = self.counts([self.pk_of_row(owner) for owner in largest[:number]])
         return sorted(filter(itemgetter(1), counts.items()), key=itemgetter(1), reverse=True)
 
-    def _count_and_keep(self, connection: BaseDatabaseWrapper, buffer: Buffer, pks: Sequence[Pk]) -> dict[Pk, int]:
-        """Count the rows of owners whose totals are not cached, under a lease. Cache the counts if nothing has changed
-        meanwhile."""
-        if not _sees_what_others_see(connection):
-            return count_rows(self, pks)
-        token, owner_keys = uuid4().hex, {str(pk): pk for pk in pks}
-        generation, leased = buffer.lease(list(owner_keys), token)
-        found = count_rows(self, pks)
-        with suppress(BufferUnavailable):  # the counts are right all the same
-            buffer.keep(generation, token, {owner_key: found[owner_keys[owner_key]] for owner_key in leased})
-        return found
-
-    def _doubt_and_count(self, pks: Sequence[Pk]) -> dict[Pk, int]:
-        """Count the rows of owners whose cached total is negative: it is wrong, or lacks a delta that is not sent
-        yet."""
-        with suppress(BufferUnavailable):
-            self.buffer.doubt([str(pk) for pk in pks])
-        return count_rows(self, pks)
-
     acount = sync_to_async(count)
     acounts = sync_to_async(counts)
     abreakdown = sync_to_async(breakdown)
@@ -145,42 +84,39 @@ class Counter(Declaration):
     atop = sync_to_async(top)
 
     # ------------------------------------------------------------ maintenance
-    def flush(self, seconds: float = math.inf, progress: Progress = no_progress) -> Result:
+    def flush(self, seconds: float = math.inf) -> Result:
         """Store the counts of all owners that have changed since the last flush, in chunks of up to 20,000 owners, for
         about ``seconds``. A new counter is healed first.
 
-        After each chunk, ``progress`` is called with the word "flushed", the number of owners done, and of those in the
-        batch. Raises NotInTransaction inside a transaction.
+        Raises NotInTransaction inside a transaction.
         """
         forbid_transaction(self.db)
         if not state_row(self).exists():  # as in each test whose database starts empty
             self.heal()
-        return Flusher(self, seconds, progress).flush()
+        return Flusher(self, seconds).flush()
 
-    def heal(self, seconds: float = SECONDS, progress: Progress = no_progress) -> Result:
+    def heal(self, seconds: float = SECONDS) -> Result:
         """Do what the flusher does before each flush: put in doubt owners whose change Redis has missed; begin with an
         empty cache if Redis is new or has lost data, or if everyone is in doubt, and then compare everyone with the
         rows for about ``seconds``; otherwise compare a page of owners if that is due. If more is to do, the result is
         ``unfinished``.
 
-        After each page, ``progress`` is called with the word "compared", the number of owners that this call has
-        compared so far, and None. Raises NotInTransaction inside a transaction.
+        Raises NotInTransaction inside a transaction.
         """
-        return heal(self, seconds, progress)
+        return heal(self, seconds)
 
     def recount(
         self,
         owners: Iterable[object] | None = None,
         dry_run: bool = False,
         seconds: float = math.inf,
-        progress: Progress = no_progress,
     ) -> Result:
         """Compare the counts of these owners, by default of everyone for about ``seconds``, with the rows. Owners whose
         count is wrong are in doubt from then on: reads count their rows, and the next flush stores their counts. A
-        ``dry_run`` only reports. ``progress`` is called as by ``heal``. Raises NotInTransaction inside a transaction.
+        ``dry_run`` only reports. Raises NotInTransaction inside a transaction.
         """
         owner_keys = None if owners is None else [str(self.pk_of(owner)) for owner in many(owners)]
-        return recount(self, owner_keys, dry_run, seconds, progress)
+        return recount(self, owner_keys, dry_run, seconds)
 
     def invalidate(self) -> None:
         """Discard what Redis holds. Call this after you have restored the database from a backup.
@@ -189,20 +125,6 @@ class Counter(Declaration):
         inside a transaction, and ConfigurationError if another release has replaced this process.
         """
         invalidate(self)
-
-
-def _sees_what_others_see(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether this connection sees the newest committed rows, and has written nothing that others may never
-    see, so that its counts may be cached for them. Asks PostgreSQL, because the isolation level may come from the
-    server's settings. MySQL does not tell the level of a transaction."""
-    if not connection.in_atomic_block:
-        return True
-    if connection.vendor != "postgresql":
-        return False
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT current_setting('transaction_isolation'), txid_current_if_assigned() IS NOT NULL")
-        level, has_written = cursor.fetchone()
-    return level in READ_COMMITTED and not has_written
 
 
 def all_counters() -> list[Counter]:

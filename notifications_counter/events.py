@@ -17,9 +17,8 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from .buffer.calls import ARGUMENTS, Argument, command, script
+from .buffer.calls import ARGUMENTS, Argument, chunked, command, in_groups, script
 from .buffer.types import as_pairs, as_text
-from .chunks import chunked, in_groups
 from .conf import is_integer, is_seconds
 from .declaration.primary_keys import plain
 from .recipes import Recipe, Time, When, seconds

@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter as Tally
+from collections.abc import Callable
+from dataclasses import astuple
 
 from .counters import Counter, all_counters
-from .places import LocalCounter, at_each, local_counters
-from .upkeep.cleaning import clean_everywhere
+from .models import DatabaseId
+from .places import LocalCounter, at, at_each, local_counters, places
+from .timeseries import CleanResult, clean_counters
 from .upkeep.run import heal_and_flush
 
 
@@ -52,3 +55,16 @@ def recount() -> dict[str, int]:
 def clean() -> int:
     """Remove old slices of time-sliced counters, as `clean_counters` does. Returns how many."""
     return clean_everywhere().slices
+
+
+def clean_everywhere(
+    due: Callable[[int], bool] = lambda precision: True,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> CleanResult:
+    """Call ``clean_counters()`` at each place, and return the sum of the results."""
+    done = CleanResult()
+    for place in places([DatabaseId])[DatabaseId]:
+        with at(place):
+            here = clean_counters(due, progress=progress)
+        done = CleanResult(*map(sum, zip(astuple(done), astuple(here), strict=True)))
+    return done

@@ -8,9 +8,9 @@ from uuid import uuid4
 from django.conf import settings
 from django.test.utils import TestContextDecorator, override_settings
 
+from .buffer.calls import chunked
 from .buffer.client import client_of, used_clients
 from .buffer.connection import FAILURES
-from .chunks import chunked
 from .conf import SETTING, mistakes, options
 
 

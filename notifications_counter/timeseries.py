@@ -18,9 +18,8 @@ from dataclasses import dataclass
 
 from asgiref.sync import sync_to_async
 
-from .buffer.calls import ARGUMENTS, command, script
+from .buffer.calls import ARGUMENTS, command, in_groups, script
 from .buffer.types import as_bytes, as_pairs, as_text
-from .chunks import in_groups
 from .conf import is_integer
 from .declaration.primary_keys import plain
 from .recipes import Recipe, Time, When, seconds

@@ -14,19 +14,21 @@ LAYERS = """
     inbox
     admin apps management contrib testing migrations
     checks
-    monitoring
     tasks
+    monitoring
+    timeseries events
+    recipes
     counters
+    reads
     upkeep
     writes
-    timeseries events
-    recipes places sql
+    places sql
     declaration
     databases
     models
     buffer
     caches
-    chunks conf exceptions signals internals
+    conf exceptions signals internals
 """
 LEVEL = {name: level for level, line in enumerate(reversed(LAYERS.strip().splitlines())) for name in line.split()}
 

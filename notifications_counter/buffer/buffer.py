@@ -1,5 +1,5 @@
 """The buffer of a counter in Redis: what is read and written there, as methods. Each raises BufferUnavailable if Redis
-is unavailable."""
+does not answer or refuses, except those for reads."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from uuid import uuid4
 
-from ..chunks import chunked
 from ..conf import options
 from ..exceptions import BufferUnavailable
-from .calls import ARGUMENTS, OWNERS_PER_CALL, REASON, Argument, Call, as_json, command, script
+from .calls import ARGUMENTS, OWNERS_PER_CALL, REASON, Argument, Call, as_json, chunked, command, script
 from .client import Client
 from .types import (
     OFF,
+    UNSURE,
     BufferStatus,
     Delta,
     Fetched,
     IntentAge,
+    Lease,
     Peek,
+    Total,
     as_integer,
-    as_integers,
     as_pairs,
     as_text,
+    as_totals,
 )
 
 LEASE = 10  # seconds; safety does not depend on it
@@ -71,48 +74,38 @@ class Buffer:
         """Run a script and return its reply."""
         return self.client.ask(self._script(name, *args))[0]
 
-    # ------------------------------------------------------------------ reads
-    def total(self, owner_key: str) -> int | None:
-        """Return the cached total of an owner; None if it is not cached. BufferUnavailable if the owner is in flight,
-        or another reader has a lease; and if no total can be trusted, or counting is off."""
-        self._require_counting()
-        while True:
-            trusted, prefix = self._trusted
-            [(ready, value)] = self.client.ask(command("MGET", self._ready, prefix + owner_key))
-            if ready == trusted:
-                break
-            self._trust(ready)
-        total = as_integer(value)
-        if total is None and value is not None:
-            raise BufferUnavailable("The owner is in flight, or another reader is about to cache the count.")
-        return total
-
-    def totals(self, pks: Sequence[object]) -> list[int | None]:
-        """Return the cached totals of owners, given by primary keys, in one round trip; None for those that are not
-        cached, or in flight. BufferUnavailable if no total can be trusted, or counting is off."""
-        self._require_counting()
+    # ------------------------------------------------------------------ reads: none of these raises
+    def totals(self, pks: Sequence[object]) -> list[Total]:
+        """Return the cached totals of owners, given by primary keys, in one round trip. All are UNSURE if Redis does
+        not answer, or counting is off, or another declaration is in force, or everyone is in doubt."""
+        unsure: list[Total] = [UNSURE] * len(pks)
+        if self.is_silent:
+            return unsure
         trusted, prefix = self._trusted
         calls = [
             command("MGET", self._ready, *[f"{prefix}{pk}" for pk in some]) for some in chunked(pks, ARGUMENTS - 1)
         ]
-        found: list[int | None] = []
-        for ready, *values in self.client.ask(*calls):
+        found: list[Total] = []
+        for reply in self.client.send(calls):
+            if isinstance(reply, BufferUnavailable):
+                return unsure
+            ready, *values = reply
             if ready != trusted:
-                self._trust(ready)
-                return self.totals(pks)
-            found += as_integers(values)
+                return self.totals(pks) if self._trust(ready) else unsure
+            found += as_totals(values)
         return found
 
-    def _trust(self, ready: str | bytes | None) -> None:
-        """Read totals under this value of ``ready`` from now on. BufferUnavailable if it is missing, or belongs to
-        another declaration."""
+    def _trust(self, ready: str | bytes | None) -> bool:
+        """Read totals under this value of ``ready`` from now on. Returns False if there are none: it is missing, says
+        that counting is off, or belongs to another declaration."""
         generation, _, fingerprint = as_text(ready or "").partition(":")
         if generation == OFF:
             self.fall_silent()
         if not generation or fingerprint != self.fingerprint:  # rule: declared_read
-            raise BufferUnavailable(f"Redis (cache {self.client.alias!r}) has no counts that are ready.")
+            return False
         self._trusted = ready or "", self.key(f"total:{generation}:")
         self.is_declared = True
+        return True
 
     def fall_silent(self) -> None:
         """Assume for OFF_SECONDS that counting is off."""
@@ -123,22 +116,22 @@ class Buffer:
         """Whether this process takes counting for off."""
         return self.silent_until > time.monotonic()
 
-    def _require_counting(self) -> None:
-        if self.is_silent:
-            raise BufferUnavailable("Counting is off.")
+    def lease(self, owner_keys: Sequence[str]) -> Lease:
+        """Take leases on owners whose totals are not cached, unless they are in flight, or somebody has one."""
+        token = uuid4().hex
+        [reply] = self.client.send([self._script("lease", as_json(owner_keys), self.fingerprint, token, LEASE)])
+        if isinstance(reply, BufferUnavailable):
+            return Lease("", token, frozenset())
+        generation, *indexes = reply
+        return Lease(as_text(generation), token, frozenset(owner_keys[index - 1] for index in indexes))
 
-    def lease(self, owner_keys: Sequence[str], token: str) -> tuple[str, list[str]]:
-        """Take leases on owners whose totals are not cached. Returns the generation, empty if nothing may be cached,
-        and the owners with a lease."""
-        generation, *indexes = self._run("lease", as_json(owner_keys), self.fingerprint, token, LEASE)
-        return as_text(generation), [owner_keys[index - 1] for index in indexes]
-
-    def keep(self, generation: str, token: str, counts: Mapping[str, int]) -> int:
-        """Cache counts of rows for owners whose leases are still there. Returns how many were cached."""
-        if not counts:
-            return 0
-        texts = json.dumps(list(map(str, counts.values())))
-        return self._run("keep", generation, token, options.TOTAL_TTL, as_json(list(counts)), texts)
+    def keep(self, lease: Lease, counts: Mapping[str, int]) -> None:
+        """Cache counts of rows for owners whose leases are still there."""
+        kept = {owner_key: count for owner_key, count in counts.items() if owner_key in lease.owner_keys}
+        if kept:
+            texts = json.dumps(list(map(str, kept.values())))
+            args = lease.generation, lease.token, options.TOTAL_TTL, as_json(list(kept)), texts
+            self.client.send([self._script("keep", *args)])  # the counts are right, whether Redis answers or not
 
     # ----------------------------------------------------------------- writes
     def announcement(self, intent: str, owner_keys: Sequence[str]) -> Call:
@@ -175,10 +168,10 @@ class Buffer:
         self.client.ask(command("SET", self.key("listeners"), 1, "EX", seconds))
 
     # ------------------------------------------------------------------ flush
-    def cut(self, mark: str, batch: str) -> tuple[str, int]:
-        """Turn what is pending into a batch with this id, or take the one that is under way. Returns its id and size;
-        '' and 0 if nothing waits, or Redis and the database do not agree."""
-        found, size = self._run("cut", mark, batch)
+    def cut(self, mark: str, batch: str, new: str) -> tuple[str, int]:
+        """Turn what is pending into a ``new`` batch, or take the one that is under way. Returns its id and size; '' and
+        0 if nothing waits, or Redis and the database, which has this mark of a ``batch``, do not agree."""
+        found, size = self._run("cut", mark, batch, new)
         return as_text(found), size
 
     def fetch(self, first: int, last: int) -> list[Fetched]:

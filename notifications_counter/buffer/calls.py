@@ -7,7 +7,9 @@ from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 from json.encoder import encode_basestring
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 Argument = str | int | bytes
 
@@ -64,3 +66,23 @@ def as_json(owner_keys: Sequence[str]) -> str:
     """Return owner keys as one argument, which is faster than a thousand. For one owner, ``json.dumps`` would take ten
     times as long."""
     return f"[{','.join(map(encode_basestring, owner_keys))}]"
+
+
+def chunked(items: Sequence[T], most: int) -> Sequence[Sequence[T]]:
+    """Return items in chunks, each with at most ``most``."""
+    if 0 < len(items) <= most:
+        return [items]
+    return [items[i : i + most] for i in range(0, len(items), most)]
+
+
+def in_groups(items: Sequence[T], sizes: Sequence[int], most: int) -> list[Sequence[T]]:
+    """Return items in groups, one for each command, whose sizes add up to at most ``most``. A larger item is alone."""
+    if sum(sizes) <= most:
+        return [items] if items else []
+    groups, first, total = [], 0, 0
+    for i, size in enumerate(sizes):
+        total += size
+        if total > most and i > first:
+            groups.append(items[first:i])
+            first, total = i, size
+    return [*groups, items[first:]]

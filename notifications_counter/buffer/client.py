@@ -218,6 +218,20 @@ class Client:
         return pipeline.execute(raise_on_error=False)
 
 
+class Refusing(Client):
+    """Stands for the client where a database has no id, to which keys could belong. Each call is refused."""
+
+    def __init__(self, reason: str):
+        super().__init__("")
+        self.reason = reason
+
+    def send(self, calls: Sequence[Call], urgent: bool = False, wait: bool = True) -> list[Any]:
+        return [BufferUnavailable(self.reason)] * len(calls)
+
+    def infos(self, key: str = "") -> list[dict[str, Any]]:
+        raise BufferUnavailable(self.reason)
+
+
 def trouble_call(reason: str = "") -> Call:
     """Return the call that notes trouble, if there is a ``reason``, and replies with the last one of all processes."""
     return script("trouble", [f"{{{options.KEY_PREFIX}:trouble}}"], reason, RECENT_SECONDS)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, NamedTuple
 
 UNREADABLE = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
@@ -20,6 +21,30 @@ LIMIT = 2**63
 
 OFF = "off"
 """The value of `ready` while counting is off."""
+
+
+class Absent(Enum):
+    """Why a reader has no cached total.
+
+    ``MISSING``  nobody has cached it: count the rows under a lease, and keep their number
+    ``UNSURE``   Redis does not vouch for it, or does not answer: count the rows
+    """
+
+    MISSING = 1
+    UNSURE = 2
+
+
+MISSING, UNSURE = Absent.MISSING, Absent.UNSURE
+
+Total = int | Absent
+
+
+class Lease(NamedTuple):
+    """The right to cache the counts of these owners in a generation. Without owners, nothing may be cached."""
+
+    generation: str
+    token: str
+    owner_keys: frozenset[str]
 
 
 class Fetched(NamedTuple):
@@ -100,11 +125,12 @@ class IntentAge:
             return cls(id)
 
 
-def as_integers(totals: Sequence[Any]) -> list[int | None]:
-    """Return totals as integers, with None for those that are missing, in flight, foreign or a lease."""
+def as_totals(values: Sequence[Any]) -> list[Total]:
+    """Return what is cached as totals. Those in flight, foreign data and leases are UNSURE."""
     with suppress(TypeError, ValueError):
-        return list(map(int, totals))  # faster
-    return list(map(as_integer, totals))
+        return list(map(int, values))  # faster
+    integers = map(as_integer, values)
+    return [MISSING if v is None else UNSURE if i is None else i for v, i in zip(values, integers, strict=True)]
 
 
 def as_text(value: object) -> str:

@@ -9,7 +9,7 @@ row and, because a copy has the same, of its name. Each process asks for it once
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from hashlib import sha256
 from socket import gethostname
 from typing import NamedTuple
@@ -27,10 +27,11 @@ from .transactions import in_transaction
 
 class Database(NamedTuple):
     """The ``id`` of a database, or a schema; and the names of the counters that were ``declared`` when it was looked
-    up, so that their Redis is not new."""
+    up, so that their Redis is not new. Without an id, ``problem`` says why, and what to do."""
 
     id: str
-    declared: frozenset[str]
+    declared: frozenset[str] = frozenset()
+    problem: str = ""
 
 
 Address = tuple[str, str, str | None]
@@ -43,20 +44,21 @@ databases: dict[Address, Database] = {}
 def current() -> Database:
     """Return the database in which this thread or task works, for data without a model. BufferUnavailable if it has no
     id yet."""
-    return identify(connections[alias_for(apps.get_model("notifications_counter", "DatabaseId"))])
+    database = identify(connections[alias_for(apps.get_model("notifications_counter", "DatabaseId"))])
+    if database.problem:
+        raise BufferUnavailable(database.problem)
+    return database
 
 
 def identify(connection: BaseDatabaseWrapper) -> Database:
-    """Return the database of a connection, or its schema. Each process asks for its id once. BufferUnavailable if it
-    has none yet."""
+    """Return the database of a connection, or its schema. Each process asks for its id until it has one."""
     # As in _key(): each read comes here.
     key = connection.alias, connection.settings_dict["NAME"], getattr(connection, "schema_name", None)
     return databases.get(key) or look_up(connection)
 
 
 def look_up(connection: BaseDatabaseWrapper) -> Database:
-    """Ask the database for its id. If it has none, make one, except in a transaction, which may be rolled back.
-    BufferUnavailable if there is no id."""
+    """Ask the database for its id. If it has none, make one, except in a transaction, which may be rolled back."""
     ids, inside = _rows(connection), in_transaction(connection)
     table = connection.ops.quote_name(ids.model._meta.db_table)
     # Its own account of its name, because settings may differ between processes
@@ -76,12 +78,10 @@ def look_up(connection: BaseDatabaseWrapper) -> Database:
             rows = _rows(connection, "CounterState").exclude(fingerprint="")
             declared = frozenset(rows.values_list("counter", flat=True))
     except DatabaseError as error:
-        raise BufferUnavailable(
-            f"The id of database {connection.alias!r} cannot be read: {error}. If its table is missing, run `manage.py "
-            "migrate`. Reads count rows meanwhile."
-        ) from error
+        problem = f"The id of database {connection.alias!r} cannot be read: {error}. If its table is missing, run "
+        return Database("", problem=f"{problem}`manage.py migrate`. Reads count rows meanwhile.")
     if row is None:
-        raise BufferUnavailable(f"Database {connection.alias!r} has no id yet. Reads count rows meanwhile.")
+        return Database("", problem=f"Database {connection.alias!r} has no id yet. Reads count rows meanwhile.")
     if row[1] == "":  # SQLite in memory: each process has its own
         row = (*row, connection.settings_dict["NAME"], gethostname(), os.getpid())
     found = databases[_key(connection)] = Database(digest(*row), declared)
@@ -90,8 +90,7 @@ def look_up(connection: BaseDatabaseWrapper) -> Database:
 
 def look_up_after_migrate(using: str, **_: object) -> None:
     """Look up the id of a database after ``migrate`` or ``flush``."""
-    with suppress(BufferUnavailable):
-        look_up(connections[using])
+    look_up(connections[using])
 
 
 def _key(connection: BaseDatabaseWrapper) -> Address:

@@ -20,11 +20,11 @@ from django.db.models import Field, GeneratedField, Model, Q
 from django.dispatch import receiver
 
 from ..buffer import Buffer
-from ..buffer.client import client_of
+from ..buffer.client import Refusing, client_of
 from ..conf import SETTING, options
 from ..databases.identity import digest, identify
 from ..databases.routing import alias_for
-from ..exceptions import BufferUnavailable, ConfigurationError
+from ..exceptions import ConfigurationError
 from ..internals import BaseDatabaseWrapper
 from ..models.fields import field_of, target_of
 from .condition import Condition
@@ -166,19 +166,19 @@ class Declaration(Owners):
 
     @property
     def buffer(self) -> Buffer:
-        """The buffer in this thread's database. BufferUnavailable if it has no id yet."""
+        """The buffer in this thread's database."""
         return self.buffer_in(connections[self.db])
 
     def buffer_in(self, connection: BaseDatabaseWrapper) -> Buffer:
-        """Return the buffer in the database of a connection."""
+        """Return the buffer in the database of a connection. While the database has no id, it refuses all calls."""
         database = identify(connection)
         try:
             return self._buffers[database.id]
         except KeyError:
+            client = Refusing(database.problem) if database.problem else client_of(options.CACHE_ALIAS)
             base = f"{{{options.KEY_PREFIX}:counter:{self.name}}}:{database.id}"
-            is_declared = self.name in database.declared
-            buffer = Buffer(client_of(options.CACHE_ALIAS), base, self.fingerprint, is_declared)
-            return self._buffers.setdefault(database.id, buffer)
+            buffer = Buffer(client, base, self.fingerprint, self.name in database.declared)
+            return buffer if database.problem else self._buffers.setdefault(database.id, buffer)
 
     @cached_property
     def _buffers(self) -> dict[str, Buffer]:
@@ -186,10 +186,7 @@ class Declaration(Owners):
 
     def is_silent(self, connection: BaseDatabaseWrapper) -> bool:
         """Return whether this process believes that counting is off, and tells Redis nothing."""
-        try:
-            return self.buffer_in(connection).is_silent
-        except BufferUnavailable:
-            return False
+        return self.buffer_in(connection).is_silent
 
 
 @receiver(setting_changed)

@@ -22,7 +22,7 @@ import redis
 from django.db import ProgrammingError, close_old_connections, connections
 
 from ..buffer import Buffer
-from ..buffer.client import client_of
+from ..buffer.client import Refusing, client_of
 from ..buffer.connection import FAILURES
 from ..buffer.types import as_text
 from ..caches import reason_of
@@ -185,10 +185,9 @@ class Feeds:
         self._has_changed = False
         needed = {(badge.place, badge.counter) for badge in list(self._by_badge)}
         for place, counter in needed - {channel[:2] for channel in channels.values()}:
-            try:
-                with at(place):
-                    buffer = counter.buffer
-            except BufferUnavailable:  # its database has no id yet
+            with at(place):
+                buffer = counter.buffer
+            if isinstance(buffer.client, Refusing):  # its database has no id yet
                 self._has_changed = True
                 continue
             pubsub.subscribe(name := buffer.key("live"))

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,8 @@ from ..counters import Counter
 from ..exceptions import EXPECTED, explain
 from ..monitoring.status import read_counter
 from ..places import LocalCounter, local_counters
-from ..upkeep.findings import Progress, Result
+from ..upkeep.findings import Result
+from ..upkeep.news import happened
 
 SIGN_OF_LIFE = 5.0
 """Seconds between two lines of progress in a long step."""
@@ -66,9 +67,20 @@ class CounterCommand(BaseCommand):
             self._shown_at = time.monotonic()
             self.say(f"{step}: {done:,} of {total:,}" if total else f"{step}: {done:,}")
 
-    def progress_of(self, name: str) -> Progress:
-        """Return what shows the progress of a counter's flush, heal or recount."""
-        return lambda step, done, total: self.show(f"{name}: owners {step}", done, total)
+    @contextmanager
+    def showing(self, name: str) -> Iterator[None]:
+        """Show how far the flush, heal or recount of a counter has come."""
+        self.begin()
+
+        def show(type: str, fields: Mapping[str, Any], **_: object) -> None:
+            if step := {"stored": "flushed", "compared": "compared"}.get(type):
+                self.show(f"{name}: owners {step}", fields["owners"], fields.get("of"))
+
+        happened.connect(show)
+        try:
+            yield
+        finally:
+            happened.disconnect(show)
 
     def say_wrong(self, name: str, result: Result) -> None:
         """Say which counts of a counter were wrong."""

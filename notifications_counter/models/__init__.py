@@ -4,6 +4,7 @@ from .bookkeeping import CounterState as CounterState
 from .bookkeeping import Dashboard as Dashboard
 from .bookkeeping import DatabaseId as DatabaseId
 from .bookkeeping import DoubtRequest as DoubtRequest
+from .bookkeeping import Mark as Mark
 from .notification import Notification as Notification
 from .notification import NotificationQuerySet as NotificationQuerySet
 from .totals import BaseCount as BaseCount

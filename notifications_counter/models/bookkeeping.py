@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
@@ -20,6 +22,28 @@ class DatabaseId(models.Model):
 
     def __str__(self) -> str:
         return self.uid
+
+
+class Mark(str):
+    """What the database has of the last batch: a generation, or how many owners of a batch are stored. It ends with a
+    random text, so none is written twice (rule: mark)."""
+
+    @classmethod
+    def of_generation(cls) -> Mark:
+        return cls(uuid4().hex[:12])
+
+    @classmethod
+    def of_chunk(cls, batch: str, stored: int) -> Mark:
+        return cls(f"{batch}:{stored}:{uuid4().hex[:12]}")
+
+    @property
+    def batch(self) -> str:
+        """The batch; empty if no chunk has been stored in this generation."""
+        return self.partition(":")[0] if ":" in self else ""
+
+    def stored(self, batch: str) -> int:
+        """Return how many owners of a batch are stored."""
+        return int(self.split(":")[1]) if self.batch == batch else 0
 
 
 class CounterState(models.Model):

@@ -24,8 +24,9 @@ from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..places import LocalCounter, at, visible_counters
 from ..timeseries import TimeSeries
-from ..upkeep.history import EVENTS, history
+from ..upkeep.news import EVENTS
 from .display import duration, grouped, moment
+from .history import history
 from .status import CounterStatus, Phase, Status, read_status, sentences
 
 

@@ -8,7 +8,7 @@ from django.db import connections
 from django.db.models import BooleanField, Field, IntegerField
 from django.db.models.expressions import RawSQL
 
-from ..chunks import chunked
+from ..buffer.calls import chunked
 from ..declaration import Declaration
 from ..declaration.primary_keys import Pk
 from ..internals import BaseDatabaseWrapper, Param

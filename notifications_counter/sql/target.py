@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from django.db.models import Field, GeneratedField, IntegerField, Model
 from django.utils import timezone
 
-from ..buffer.calls import OWNERS_PER_CALL
-from ..chunks import chunked
+from ..buffer.calls import OWNERS_PER_CALL, chunked
 from ..declaration import Declaration
 from ..declaration.primary_keys import Pk
 from ..exceptions import ConfigurationError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from django.db.models import F
@@ -13,21 +13,13 @@ from ..declaration import Declaration
 from ..declaration.primary_keys import Pk
 from ..models import DoubtRequest
 from .generations import state_row
-from .history import record
+from .news import tell
 
 EXAMPLES = 5
 """How many owners the log names."""
 
 DIFFERENCES = 1000
 """How many wrong counts a result describes."""
-
-
-Progress = Callable[[str, int, int | None], object]
-"""Is told, after each page or chunk, what was done to owners, to how many, and of how many, None if that is unknown."""
-
-
-def no_progress(step: str, done: int, total: int | None) -> None:
-    """Tell nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,4 +76,4 @@ def record_skipped(counter: Declaration, reasons: dict[str, str]) -> None:
 def _record(event: str, counter: Declaration, examples: Sequence[str], level: int) -> None:
     if number := len(examples):
         state_row(counter).update(**{event: F(event) + number, f"{event}_at": timezone.now()})
-        record(event, counter, level=level, owners=number, examples="; ".join(examples[:EXAMPLES]))
+        tell(event, counter, level=level, owners=number, examples="; ".join(examples[:EXAMPLES]))

@@ -7,9 +7,9 @@ and only from what the flusher has seen: so a flusher that was stalled writes no
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from uuid import uuid4
 
 from django.core.exceptions import ValidationError
@@ -23,20 +23,17 @@ from django.db import (
     transaction,
 )
 
+from ..buffer.calls import chunked
 from ..buffer.types import LIMIT, Fetched
-from ..chunks import chunked
-from ..databases.routing import working_on
 from ..declaration import Declaration
 from ..declaration.primary_keys import Pk
-from ..exceptions import BufferUnavailable
-from ..models import CounterState
+from ..models import CounterState, Mark
 from ..sql.counts import count_rows
 from ..sql.everyone import PAGE
 from ..sql.target import Target
-from ..timeseries import LARGEST, TimeSeries
-from .findings import Progress, Result, record_skipped
+from .findings import Result, record_skipped
 from .generations import row_in_force, state_row
-from .history import log_event
+from .news import tell
 
 CHUNK = 20_000
 """Owners that a statement stores."""
@@ -48,10 +45,9 @@ RAISED = {"P0001", 1644}
 class Flusher:
     """Flushes one counter, for about so many seconds."""
 
-    def __init__(self, counter: Declaration, seconds: float, progress: Progress):
+    def __init__(self, counter: Declaration, seconds: float):
         self.counter = counter
         self.until = time.monotonic() + seconds
-        self.progress = progress
         self.result = Result()
         self.target = Target(counter, connections[counter.db])
         self.skipped: dict[str, str] = {}  # owner keys of the chunk that cannot be stored, and why
@@ -65,27 +61,27 @@ class Flusher:
         done = self.result
         if done.owners or done.skipped:
             seconds = time.monotonic() - started
-            log_event("flush", self.counter, seconds=seconds, owners=done.owners, skipped=done.skipped)
+            tell("flush", self.counter, seconds=seconds, owners=done.owners, skipped=done.skipped)
         return done
 
     def _flush_batch(self, row: CounterState) -> bool:
         """Flush one batch, in chunks. Returns whether another one may wait."""
         buffer, own = self.counter.buffer, uuid4().hex
-        batch, size = buffer.cut(row.mark, own)
+        mark = Mark(row.mark)
+        batch, size = buffer.cut(mark, mark.batch, own)
         if not batch:
             return False
-        done = int(row.mark.split(":")[1]) if row.mark.startswith(batch) else 0
+        done = mark.stored(batch)
         while done < size:
             end = min(done + CHUNK, size)
             fetched = buffer.fetch(done, end - 1)
             counts = self._counts(fetched)
-            if not self._store(counts, row, f"{batch}:{end}:{uuid4().hex[:12]}"):
+            if not self._store(counts, row, Mark.of_chunk(batch, end)):
                 return False
             self.result.owners += len(counts)
             self._record_skipped()
-            self._record_activity(fetched)
             done = end
-            self.progress("flushed", done, size)
+            self._tell_stored(fetched, done, size)
             self.result.unfinished = done < size and time.monotonic() > self.until
             if self.result.unfinished:
                 return False
@@ -122,7 +118,7 @@ class Flusher:
                 return {}
             return {pk: count for each in pks for pk, count in self._rows([each]).items()}
 
-    def _store(self, counts: dict[Pk, int], row: CounterState, mark: str) -> bool:
+    def _store(self, counts: dict[Pk, int], row: CounterState, mark: Mark) -> bool:
         """Move the mark, and store counts in the order of keys, in one transaction. Returns False if the mark is not
         what the flusher has seen."""
         with transaction.atomic(using=self.counter.db):
@@ -161,14 +157,11 @@ class Flusher:
         record_skipped(self.counter, self.skipped)
         self.skipped = {}
 
-    def _record_activity(self, fetched: Sequence[Fetched]) -> None:
-        """Add the rises and falls of the counts to the time-sliced counters, for the charts of the dashboard."""
+    def _tell_stored(self, fetched: Sequence[Fetched], done: int, size: int) -> None:
+        """Tell how far the batch is stored, and by how much the counts of this chunk have risen and fallen."""
         deltas = [each.delta or 0 for each in fetched]
-        changes = {"added": sum(d for d in deltas if d > 0), "removed": -sum(d for d in deltas if d < 0)}
-        counts = {f"{self.counter.name}:{what}": min(number, LARGEST) for what, number in changes.items() if number}
-        if counts:
-            with suppress(BufferUnavailable), working_on(self.counter.db):
-                TimeSeries().update_counters(counts)
+        added, removed = sum(d for d in deltas if d > 0), -sum(d for d in deltas if d < 0)
+        tell("stored", self.counter, level=logging.DEBUG, owners=done, of=size, added=added, removed=removed)
 
 
 def _refuses_a_count(error: DatabaseError, is_alone: bool) -> bool:

@@ -16,8 +16,8 @@ from ..buffer.types import OFF
 from ..conf import options
 from ..declaration import Declaration
 from ..exceptions import ConfigurationError
-from ..models import CounterState
-from .history import record
+from ..models import CounterState, Mark
+from .news import tell
 
 OTHER_REDIS = "Redis is new, was restarted or replaced, or lost data"
 NOT_READY = "everyone is in doubt: a statement did not say whose counts it changed, or Redis has lost the key `ready`"
@@ -59,7 +59,7 @@ def lost(status: BufferStatus, row: CounterState, server: str) -> str:
     if status.ready in ("", OFF):
         return NOT_READY
     # rule: agree
-    if status.mark != row.mark and not (status.batch and row.mark.startswith(f"{status.batch}:")):
+    if status.mark != row.mark and not (status.batch and Mark(row.mark).batch == status.batch):
         return "Redis or the database went back in time"
     return ""
 
@@ -104,9 +104,9 @@ def begin_generation(counter: Declaration, reason: str = "") -> bool:
         if not (reason := reason or lost(buffer.status(), row, server)):
             return False
         is_first = not row.mark
-        mark = uuid4().hex[:12]
+        mark = Mark.of_generation()
         if not buffer.begin_generation(mark, server):
             return False
         state_row(counter).update(mark=mark, **walk_from_the_start(CounterState.FULL_SPEED))
-    record("generation", counter, level=logging.INFO if is_first else logging.WARNING, reason=reason)
+    tell("generation", counter, level=logging.INFO if is_first else logging.WARNING, reason=reason)
     return True

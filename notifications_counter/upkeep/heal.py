@@ -10,7 +10,7 @@ from ..databases.transactions import forbid_transaction
 from ..declaration import Declaration
 from ..models import DoubtRequest
 from ..sql.everyone import PAGE
-from .findings import Progress, Result
+from .findings import Result
 from .generations import begin_generation, forbid_replaced, lost, row_in_force, seconds_to_wait
 from .switch import put_in_force, switch_on
 from .walk import Walker
@@ -19,7 +19,7 @@ SECONDS = 5.0
 """For how long one heal walks."""
 
 
-def heal(counter: Declaration, seconds: float, progress: Progress) -> Result:
+def heal(counter: Declaration, seconds: float) -> Result:
     """Heal a counter, and walk: at full speed for about ``seconds``, or a page of a gentle walk if it is due. See
     ``Counter.heal``."""
     forbid_transaction(counter.db)
@@ -34,7 +34,7 @@ def heal(counter: Declaration, seconds: float, progress: Progress) -> Result:
         return Result()
     if row is not None and lost(status, row, buffer.server()):
         begin_generation(counter)
-    return Walker(counter, seconds, progress).walk_together()
+    return Walker(counter, seconds).walk_together()
 
 
 def _doubt_requested(counter: Declaration) -> None:

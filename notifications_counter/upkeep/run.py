@@ -7,17 +7,17 @@ from contextlib import suppress
 
 from ..declaration import Declaration
 from ..exceptions import EXPECTED
-from .findings import Progress, Result, no_progress
+from .findings import Result
 from .flush import Flusher
 from .heal import SECONDS, heal
 
 
-def heal_and_flush(counter: Declaration, progress: Progress = no_progress) -> tuple[Result, Result]:
+def heal_and_flush(counter: Declaration) -> tuple[Result, Result]:
     """Heal and flush a counter. Return what each did, and note in Redis whether it failed. If the heal is unfinished,
     call this again."""
     try:
-        healed = heal(counter, SECONDS, progress)
-        flushed = Flusher(counter, math.inf, progress).flush()
+        healed = heal(counter, SECONDS)
+        flushed = Flusher(counter, math.inf).flush()
     except Exception as error:
         _note_run(counter, f"{type(error).__name__}: {' '.join(str(error).split())}")
         raise

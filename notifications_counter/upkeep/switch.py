@@ -14,7 +14,7 @@ from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
 from ..models import CounterState
 from .generations import seconds_to_wait, state_row
-from .history import record
+from .news import tell
 
 _in_force: dict[tuple[str, str], bool] = {}
 """Whether a declaration was in force when this process last healed its counter, by its keys and its fingerprint."""
@@ -29,7 +29,7 @@ def put_in_force(counter: Declaration) -> CounterState | None:
     if row is None or not (row.off_since or row.fingerprint == counter.fingerprint):
         if me in _in_force:
             if _in_force[me]:
-                record("replaced", counter, level=logging.ERROR)
+                tell("replaced", counter, level=logging.ERROR)
             _in_force[me] = False
             return None
         row = declare(counter)
@@ -52,7 +52,7 @@ def declare(counter: Declaration) -> CounterState:
             return row
         _start_waiting(counter, row, timezone.now())
     level = logging.INFO if is_new else logging.WARNING
-    record("declared", counter, level=level, wait=round(seconds_to_wait(row)))
+    tell("declared", counter, level=level, wait=round(seconds_to_wait(row)))
     return row
 
 
@@ -86,7 +86,7 @@ def note_off(counter: Declaration) -> None:
     """Note in the database that counting is off, unless it is already."""
     CounterState.objects.using(counter.db).get_or_create(counter=counter.name)
     if state_row(counter).filter(off_since=None).update(off_since=timezone.now(), mark="", walk_speed=""):
-        record("off", counter, level=logging.WARNING)
+        tell("off", counter, level=logging.WARNING)
 
 
 def tell_redis(counter: Declaration) -> None:
@@ -106,7 +106,7 @@ def switch_on(counter: Declaration, was_off: bool = True) -> float:
         if bool(row.off_since) != was_off:
             return 0.0
         _start_waiting(counter, row, when_all_tell())
-    record("on", counter, level=logging.WARNING, wait=round(seconds_to_wait(row)))
+    tell("on", counter, level=logging.WARNING, wait=round(seconds_to_wait(row)))
     return seconds_to_wait(row)
 
 

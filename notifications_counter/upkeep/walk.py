@@ -8,6 +8,7 @@ read. So if a flusher is killed, another one compares its page; if it was only s
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -17,17 +18,17 @@ from uuid import uuid4
 from django.db import OperationalError
 from django.utils import timezone
 
+from ..buffer.calls import chunked
 from ..buffer.types import Peek
-from ..chunks import chunked
 from ..conf import options
 from ..databases.transactions import forbid_transaction
 from ..declaration import Declaration
 from ..declaration.primary_keys import Pk
 from ..models import CounterState
 from ..sql.everyone import PAGE, Counted, Pages
-from .findings import Difference, Progress, Result, record_skipped, record_wrong, unexplained
+from .findings import Difference, Result, record_skipped, record_wrong, unexplained
 from .generations import forbid_replaced, row_in_force, walk_from_the_start
-from .history import record
+from .news import tell
 
 SHARE = 0.05
 """The part of the flusher's time that a gentle walk takes at most."""
@@ -36,10 +37,9 @@ SHARE = 0.05
 class Walker:
     """Compares owners of a counter with the rows, for about so many seconds. ``dry_run``: change nothing."""
 
-    def __init__(self, counter: Declaration, seconds: float, progress: Progress, dry_run: bool = False):
+    def __init__(self, counter: Declaration, seconds: float, dry_run: bool = False):
         self.counter = counter
         self.until = time.monotonic() + seconds
-        self.progress = progress
         self.dry_run = dry_run
         self.result = Result()
         self.pages = Pages(counter)
@@ -91,7 +91,7 @@ class Walker:
         while not self.result.unfinished and (found := self._page(position)):
             self.compare(found)
             position = str(found[-1].pk)
-            self.progress("compared", self.result.owners, None)
+            tell("compared", self.counter, level=logging.DEBUG, owners=self.result.owners)
             self.result.unfinished = time.monotonic() > self.until
 
     def _page(self, after: str | None) -> list[Counted]:
@@ -130,13 +130,13 @@ class Walker:
             found = self._page(row.walked_to)
             if not found:
                 if self._move(row, walk_speed="") and not is_gentle:
-                    record("walked", self.counter)
+                    tell("walked", self.counter)
                 break
             (self.compare if is_gentle else self.compare_stored)(found)
             rest = (time.monotonic() - started) * (1 / SHARE - 1) if is_gentle else 0
             resumes_at = timezone.now() + timedelta(seconds=rest)
             is_ours = self._move(row, walked_to=str(found[-1].pk), walk_resumes_at=resumes_at)
-            self.progress("compared", self.result.owners, None)
+            tell("compared", self.counter, level=logging.DEBUG, owners=self.result.owners)
             if is_gentle or not is_ours:
                 break
             self.result.unfinished = time.monotonic() > self.until
@@ -165,18 +165,17 @@ def recount(
     owner_keys: Iterable[str] | None,
     dry_run: bool,
     seconds: float,
-    progress: Progress,
 ) -> Result:
     """Compare these owners, or everyone, as ``Counter.recount`` says."""
     forbid_transaction(counter.db)
     forbid_replaced(counter)
-    walker = Walker(counter, seconds, progress, dry_run)
+    walker = Walker(counter, seconds, dry_run)
     if owner_keys is None:
         walker.compare_everyone()
     else:
         walker.compare_these(owner_keys)
     if walker.result.owners and not dry_run:
-        record("recount", counter, owners=walker.result.owners, wrong=walker.result.wrong)
+        tell("recount", counter, owners=walker.result.owners, wrong=walker.result.wrong)
     return walker.result
 
 

@@ -16,7 +16,6 @@ from ..databases.identity import identify
 from ..databases.routing import schema_of
 from ..declaration import Declaration, declarations
 from ..declaration.primary_keys import Pk
-from ..exceptions import BufferUnavailable
 from ..internals import (
     BaseDatabaseWrapper,
     Execute,
@@ -26,7 +25,6 @@ from ..internals import (
     watch_transactions,
 )
 from .change import EVERYONE, Change, OwnerKeys, changed, everyone
-from .doubts import doubt, request_doubts
 from .transaction import TransactionLog
 
 T = TypeVar("T")
@@ -118,11 +116,12 @@ class Ledger:
     def _collect(self, change: Change) -> None:
         """Add the change of a statement to the transaction."""
         connection = self._connection()
-        if not (owners := changed(change)):
+        if not changed(change):
             return
         if not connection.in_atomic_block or not connection.commit_on_exit:  # nobody tells when it commits
-            request_doubts(self.using, owners)
-            doubt(owners)
+            log = TransactionLog(connection)
+            log.add(change)
+            log.doubt_at_once()
             return
         schema = schema_of(connection)
         if schema not in self._logs:
@@ -183,13 +182,13 @@ class Ledger:
                 log.rolled_back(self._connection())
 
     # ------------------------------------------------------------------ reads
-    def pks_to_count(self, counter: Declaration, pks: Sequence[Pk]) -> Sequence[Pk]:
-        """Return the primary keys of those owners whose rows this connection must count, because its transaction has
-        changed some, or may have: nobody notes what one that was not begun by ``atomic()`` changes."""
+    def untouched(self, counter: Declaration, pks: Sequence[Pk]) -> Sequence[Pk]:
+        """Return the primary keys of those owners whose rows this connection's transaction has not changed. There are
+        none if it may have changed any: nobody notes what one that was not begun by ``atomic()`` changes."""
         touched = [log.deltas[counter] for log in self._logs.values() if counter in log.deltas]
         if in_manual_transaction(self._connection()) or any(EVERYONE in deltas for deltas in touched):
-            return pks
-        return [pk for pk in pks if any(str(pk) in deltas for deltas in touched)] if touched else ()
+            return ()
+        return [pk for pk in pks if not any(str(pk) in deltas for deltas in touched)] if touched else pks
 
 
 @receiver(connection_created)
@@ -201,7 +200,7 @@ def _watch(connection: BaseDatabaseWrapper, **_: object) -> None:
     if connection.alias not in connections or connections[connection.alias] is not connection:
         return
     # Models may not be loaded yet. A system check reports a missing one.
-    with suppress(AppRegistryNotReady, BufferUnavailable, LookupError):
+    with suppress(AppRegistryNotReady, LookupError):
         if connection.alias in {counter.db for counter in declarations()}:
             Ledger.on(connection)  # before anyone replaces its methods for a while
             # Here, and not at the first use of a counter, because a test may count its queries. Not for tenants,

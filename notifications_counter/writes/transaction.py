@@ -7,24 +7,29 @@ so far are unknown (rule: unknown). If Redis is unreachable, it writes a DoubtRe
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
+
+from django.db import DatabaseError, Error, connections, transaction
 
 from ..buffer import Buffer
 from ..buffer.buffer import ANNOUNCED, COUNTING_IS_OFF
-from ..buffer.calls import OWNERS_PER_CALL
-from ..chunks import chunked, in_groups
+from ..buffer.calls import OWNERS_PER_CALL, chunked, in_groups
 from ..conf import options
 from ..databases.routing import in_schema, schema_of
 from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
-from ..internals import BaseDatabaseWrapper
+from ..internals import BaseDatabaseWrapper, as_manual_transaction
+from ..models import DoubtRequest
 from ..signals import counts_changed
 from .change import EVERYONE, Change, OwnerKey, OwnerKeys, add, changed
-from .doubts import doubt, request_or_log
+
+logger = logging.getLogger("notifications_counter")
 
 
 class Intent(NamedTuple):
@@ -61,6 +66,11 @@ class TransactionLog:
             for owner_key, delta in deltas.items():
                 add(sums, owner_key, delta)
 
+    def doubt_at_once(self) -> None:
+        """Put the owners in doubt now, and again when the transaction has committed: nobody tells when that is."""
+        request_doubts(self.using, changed(self.deltas))
+        doubt(changed(self.deltas))
+
     def mark_unknown(self) -> None:
         """Put all owners so far in doubt: what was done may have been undone, or may not."""
         for deltas in self.deltas.values():
@@ -78,11 +88,7 @@ class TransactionLog:
         intents: list[Intent] = []
         refused: dict[Declaration, list[OwnerKey]] = {}
         for counter, owner_keys in self._untold.items():
-            try:
-                buffer = counter.buffer_in(connection)
-            except BufferUnavailable:  # the id of the database is unknown
-                refused[counter] = owner_keys
-                continue
+            buffer = counter.buffer_in(connection)
             named = [owner_key for owner_key in owner_keys if owner_key is not EVERYONE]
             for some in [()] if len(named) < len(owner_keys) else chunked(named, OWNERS_PER_CALL):
                 intents.append(Intent(os.urandom(16).hex(), counter, buffer, some))
@@ -142,3 +148,44 @@ class TransactionLog:
 def _grouped(intents: Sequence[Intent]) -> list[Sequence[Intent]]:
     """Group intents that are sent together."""
     return in_groups(intents, [len(intent.owner_keys) for intent in intents], OWNERS_PER_CALL)
+
+
+# ------------------------------------------------------------------------ doubts
+def doubt(owners: OwnerKeys) -> None:
+    """Put owners in doubt, so that readers count their rows, unless Redis is unreachable."""
+    for counter, owner_keys in owners.items():
+        with suppress(BufferUnavailable):
+            if EVERYONE in owner_keys:
+                counter.buffer.doubt_everyone()
+            else:
+                counter.buffer.doubt([owner_key for owner_key in owner_keys if owner_key is not EVERYONE])
+
+
+def request_doubts(using: str, owners: OwnerKeys) -> None:
+    """Write DoubtRequests, in the current transaction if there is one."""
+    requests = [
+        DoubtRequest(counter=counter.name, everyone=True)
+        if owner_key is EVERYONE
+        else DoubtRequest(counter=counter.name, owner_key=owner_key)
+        for counter, owner_keys in owners.items()
+        for owner_key in owner_keys
+    ]
+    if not requests:
+        return
+    try:
+        with as_manual_transaction(connections[using]), transaction.atomic(using=using):
+            DoubtRequest.objects.using(using).bulk_create(requests, batch_size=OWNERS_PER_CALL)
+    except DatabaseError:
+        if DoubtRequest._meta.db_table in connections[using].introspection.table_names():
+            raise
+        # Another app's migration runs before our first one: there are no counts that could be wrong.
+
+
+def request_or_log(using: str, owners: OwnerKeys) -> None:
+    """Write DoubtRequests for owners that Redis did not accept (rule: request). A failure is logged."""
+    try:
+        request_doubts(using, owners)
+    except Error:
+        number = sum(map(len, owners.values()))
+        about = {"event": "requests_failed", "database": using, "owners": number}
+        logger.exception("DoubtRequests of %d owners could not be written.", number, extra=about)

@@ -28,7 +28,7 @@ from notifications_counter.models import (
 from notifications_counter.monitoring import status
 from notifications_counter.monitoring.status import Phase, Status
 from notifications_counter.timeseries import CleanResult, TimeSeries
-from notifications_counter.upkeep.history import EVENTS
+from notifications_counter.upkeep.news import EVENTS
 
 pytestmark = pytest.mark.once
 

@@ -13,7 +13,7 @@ from notifications_counter.sql.target import Target
 from notifications_counter.upkeep import heal
 from notifications_counter.upkeep.flush import Flusher
 from notifications_counter.upkeep.walk import Walker
-from notifications_counter.writes import doubts
+from notifications_counter.writes import transaction as log
 from notifications_counter.writes.transaction import TransactionLog
 
 Call = tuple[str, Any, str]
@@ -86,11 +86,10 @@ OF_A_WRITE: list[Call] = [
     ("announce", TransactionLog, "tell"),
     ("COMMIT", type(connections["default"]), "_commit"),  # a single statement commits itself: before "confirm", too
     ("confirm", TransactionLog, "_confirm"),
-    ("request", doubts, "request_doubts"),
+    ("request", log, "request_doubts"),
 ]
 
 OF_A_READ: list[Call] = [
-    ("get", Buffer, "total"),
     ("get", Buffer, "totals"),
     ("lease", Buffer, "lease"),
     ("count", counts, "_count"),

@@ -16,7 +16,7 @@ from tests.__main__ import ROOT
 
 from .changes import changes
 
-CORE = ["buffer", "databases", "declaration", "places.py", "counters.py", "sql", "upkeep", "writes"]
+CORE = ["buffer", "databases", "declaration", "places.py", "counters.py", "reads.py", "sql", "upkeep", "writes"]
 TESTS = "protocol/test_replay.py buffer databases declaration inbox management monitoring property"
 TESTS += " statements tenants timeseries upkeep writes composite_owners test_budgets.py test_caches.py test_counters.py"
 TESTS += " test_events.py test_places.py test_reads.py test_signals.py test_tasks.py test_top.py"

@@ -29,10 +29,10 @@ from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import CounterState, DoubtRequest
 from notifications_counter.sql import counts
 from notifications_counter.upkeep import flush, generations, heal, switch, walk
-from notifications_counter.writes import doubts
+from notifications_counter.writes import transaction as log_of_writes
 from notifications_counter.writes import transaction as writes
 from notifications_counter.writes.change import EVERYONE
-from notifications_counter.writes.doubts import request_doubts
+from notifications_counter.writes.transaction import request_doubts
 from tests.composite_owners.counters import votes
 from tests.composite_owners.models import Vote, VoteCount
 from tests.support import announce, be_a_new_process, entries, generation, stored, unheard
@@ -43,7 +43,7 @@ from .scenarios import HISTORIES, TOGETHER, explore, is_quiet, start_of
 pytestmark = pytest.mark.django_db(transaction=True)
 
 STEPS: list[tuple[Any, str]] = [
-    (Buffer, "total:get lease:lease keep:keep cut:cut fetch:fetch drop:drop begin_generation:generation"),
+    (Buffer, "totals:get lease:lease keep:keep cut:cut fetch:fetch drop:drop begin_generation:generation"),
     (counts, "_count:count"),
     (flush.Flusher, "flush:row _store:apply"),
     (heal, "put_in_force:begin _doubt_requested:requests _ground_overdue:ground row_in_force:check switch_on:on"),
@@ -56,7 +56,7 @@ STEPS: list[tuple[Any, str]] = [
 LOCKED, WAITING = {"generation", "note"}, {"begin", "check", "on", "page", "leave", "apply"}  # before these steps
 
 SUBJECTS: dict[str, Callable[..., Any]] = {
-    "keep": lambda buffer, generation, token, counts: counts,
+    "keep": lambda buffer, lease, counts: lease.owner_keys,
     "apply": lambda flusher, counts, row, mark: counts,
     "doubt": lambda walker, keys: keys,
     "delete": lambda rows: rows.model is DoubtRequest,
@@ -140,7 +140,7 @@ class Replay:
             return [BufferUnavailable(self.trouble)] * len(calls) if self.trouble else outcomes
 
         monkeypatch.setattr(Client, "send", ask_or_not)
-        monkeypatch.setattr(doubts, "request_doubts", lambda using, owners: self.held.append(owners))
+        monkeypatch.setattr(log_of_writes, "request_doubts", lambda using, owners: self.held.append(owners))
         # Whoever begins a generation writes nothing before its last step.
         monkeypatch.setattr(generations, "transaction", SimpleNamespace(atomic=lambda using: nullcontext()))
         monkeypatch.setattr(QuerySet, "select_for_update", lambda rows: rows)

@@ -20,8 +20,8 @@ from notifications_counter.inbox import live
 from notifications_counter.inbox.stream import stream
 from notifications_counter.models import Notification
 from notifications_counter.monitoring import dashboard
+from notifications_counter.monitoring.history import history
 from notifications_counter.timeseries import TimeSeries, get_counter, update_counter
-from notifications_counter.upkeep.history import history
 from tests.support import PATIENCE, wait_until
 
 from .common import HAS_SCHEMAS, NAMES, User, at, check, notify, tenants, users  # noqa: F401

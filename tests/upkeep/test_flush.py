@@ -15,6 +15,7 @@ from notifications_counter.buffer.client import read_all_owed
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import NotInTransaction
 from notifications_counter.models import Notification, UserNotificationsCount
+from notifications_counter.monitoring.history import history
 from notifications_counter.monitoring.status import read_counter
 from notifications_counter.sql.counts import count_rows
 from notifications_counter.sql.everyone import Pages
@@ -22,7 +23,7 @@ from notifications_counter.testing import isolated_counters
 from notifications_counter.timeseries import get_counter
 from notifications_counter.upkeep import flush
 from notifications_counter.upkeep.findings import Result
-from notifications_counter.upkeep.history import history
+from notifications_counter.upkeep.news import happened
 from tests.support import (
     assert_exact,
     assert_heals,
@@ -71,10 +72,15 @@ def test_counts_are_stored_in_chunks(healed, monkeypatch):
         create(key, 1 + i % 3)
     unread.counts(keys[:10])
     done: list[Any] = []
-    first = unread.flush(0, lambda step, n, of: done.append((n, of)))
+
+    def note(fields: Any, **_: Any) -> None:
+        done.extend([(fields["owners"], fields["of"])] if "of" in fields else [])
+
+    happened.connect(note)
+    first = unread.flush(0)
     assert (0 < first.owners <= 5, first.unfinished) == (True, True)
     create(keys[0])  # not in that batch
-    assert unread.flush(progress=lambda step, n, of: done.append((n, of))) == Result(24 - first.owners)
+    assert unread.flush() == Result(24 - first.owners)
     assert done == [(5, 23), (10, 23), (15, 23), (20, 23), (23, 23), (1, 1)]
     Notification.objects.for_user(keys[0]).mark_as_read()
     create(keys[1])

@@ -7,7 +7,7 @@ from django.db import transaction
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import CounterState, DoubtRequest
-from notifications_counter.writes.doubts import request_doubts
+from notifications_counter.writes.transaction import request_doubts
 from tests.support import (
     announce,
     assert_heals,
@@ -40,7 +40,7 @@ def test_a_key_that_somebody_deletes(healed, alice, bob, redis_client, key, fiel
     assert_reads(alice, bob)
     create(alice)
     if key == "flushing":
-        buffer().cut(CounterState.objects.get(counter="unread").mark, "ba7c4")
+        buffer().cut(CounterState.objects.get(counter="unread").mark, "", "ba7c4")
     at = total_key(alice) if key == "total" else buffer().key(key)
     if field:
         redis_client.hset(at, field, "foreign")

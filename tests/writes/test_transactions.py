@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from notifications_counter.counters import unread
 from notifications_counter.models import DoubtRequest, Notification
-from notifications_counter.writes import ledger
+from notifications_counter.writes import transaction as log
 from tests.support import (
     OtherConnection,
     assert_exact,
@@ -199,7 +199,7 @@ def test_a_process_that_is_killed_after_a_commit_by_sql(alice, monkeypatch):
     """Redis has not heard of the change, but its DoubtRequest has been committed with it."""
     notify(alice)
     with monkeypatch.context() as patched:
-        patched.setattr(ledger, "doubt", lambda owners: None)
+        patched.setattr(log, "doubt", lambda owners: None)
         with by_hand("SQL", "COMMIT"):
             create(alice)
     assert_heals(alice)

@@ -1,16 +1,16 @@
 -- Turns all that is pending into a batch, unless one is under way.
 -- KEYS  pending (zset)  flushing (zset)  state (hash)
--- ARGV  1 mark in the database  2 id for a new batch
+-- ARGV  1 mark in the database  2 its batch, empty if it has none  3 id for a new batch
 -- Reply the id of the batch and its size; '' and 0 if nothing waits, or Redis and the database do not agree
 local batch, mark = unpack(redis.call('HMGET', state, 'batch', 'mark'))
 -- rule: agree
-if mark ~= ARGV[1] and batch ~= ARGV[1]:match('^(%x+):') then return {'', 0} end
+if mark ~= ARGV[1] and batch ~= ARGV[2] then return {'', 0} end
 if not batch then
   run_without_memory(state)
   redis.call('HSET', state, 'cut_at', redis.call('TIME')[1])
   if redis.call('EXISTS', pending) == 0 then return {'', 0} end
   redis.call('RENAME', pending, flushing)
-  batch = ARGV[2]
+  batch = ARGV[3]
   redis.call('HSET', state, 'batch', batch)
 end
 return {batch, redis.call('ZCARD', flushing)}

@@ -7,7 +7,7 @@ from django.core.management.base import CommandParser
 from django.db import close_old_connections
 
 from ...places import Failures
-from ...upkeep.cleaning import clean_everywhere
+from ...tasks import clean_everywhere
 from ..console import CounterCommand, number
 
 MINUTE = 60

@@ -87,9 +87,9 @@ class Command(CounterCommand):
         """Heal and flush one counter at this place, and the first time say what is wrong. ``in_loop``: say nothing if
         there was nothing to do. Returns whether something is left to heal."""
         name, counter, _ = local
-        self.begin()
         started = time.monotonic()
-        healed, flushed = heal_and_flush(counter, self.progress_of(name))
+        with self.showing(name):
+            healed, flushed = heal_and_flush(counter)
         self.say_wrong(name, healed)
         if flushed.owners or flushed.skipped:
             skipped = f", skipped {flushed.skipped:,}" if flushed.skipped else ""

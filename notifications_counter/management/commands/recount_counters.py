@@ -58,11 +58,10 @@ class Command(CounterCommand):
 
     def recount(self, local: LocalCounter[Counter], pks: list[Pk] | None) -> None:
         name, counter, _ = local
-        progress = self.progress_of(name)
-        self.begin()
-        if not self.dry_run:
-            self.say_wrong(name, counter.heal(math.inf, progress))
-        result = counter.recount(pks, self.dry_run, progress=progress)
+        with self.showing(name):
+            if not self.dry_run:
+                self.say_wrong(name, counter.heal(math.inf))
+            result = counter.recount(pks, self.dry_run)
         self.say_wrong(name, result)
         if not self.dry_run:
             counter.flush()

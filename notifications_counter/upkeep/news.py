@@ -1,24 +1,23 @@
-"""The events of the flusher and of recounts. Each goes to the log, and all except flushes to an event log, too: the
-history."""
+"""What upkeep tells of its work: to the log, and to whoever listens, as monitoring does."""
 
 from __future__ import annotations
 
 import logging
 
+from django.dispatch import Signal
 from django.utils.translation import gettext_noop as _
 
-from ..databases.routing import working_on
 from ..declaration import Declaration
-from ..events import EventLog
-from ..exceptions import BufferUnavailable
 
 logger = logging.getLogger("notifications_counter")
 
-LENGTH = 10_000
-"""How many events are kept."""
+happened = Signal()
+"""Sent with the ``counter``, the ``type`` of the event, and its ``fields``."""
 
 EVENTS = {
     "flush": "flushed %(owners)d owner(s), skipped %(skipped)d, %(seconds).2f s.",
+    "stored": "%(owners)d of %(of)d owner(s) stored, %(added)d added, %(removed)d removed.",
+    "compared": "%(owners)d owner(s) compared.",
     "recount": _("%(owners)s owner(s) compared, %(wrong)s wrong."),
     "wrong": _(
         "%(owners)s wrong count(s): %(examples)s. Rows are counted now. Look for raw SQL, triggers, restored backups."
@@ -35,23 +34,9 @@ EVENTS = {
 }
 """What is said of each type of event, in the log and, translated, on the dashboard: a format string for its fields."""
 
-history = EventLog("history")
 
-
-def log_event(type: str, counter: Declaration, level: int = logging.INFO, **fields: object) -> dict[str, object]:
-    """Log an event, and return its fields."""
-    event = {"counter": counter.name, **fields}
-    logger.log(level, f"%(counter)s: {EVENTS[type]}", event, extra={"event": type, **event})
-    return event
-
-
-def record(type: str, counter: Declaration, level: int = logging.INFO, **fields: object) -> None:
-    """Log an event, and record it. Does not raise if Redis is unreachable."""
-    event = log_event(type, counter, level, **fields)
-    try:
-        with working_on(counter.db):
-            history.record_event({"type": type, **event})
-            history.trim_events(max_length=LENGTH)
-    except BufferUnavailable as error:
-        about = {"event": "unrecorded", "type": type, "reason": str(error)}
-        logger.info("Not recorded: an event of type %r: %s", type, error, extra=about)
+def tell(type: str, counter: Declaration, level: int = logging.INFO, **fields: object) -> None:
+    """Log an event, and tell those who listen."""
+    fields = {"counter": counter.name, **fields}
+    logger.log(level, f"%(counter)s: {EVENTS[type]}", fields, extra={"event": type, **fields})
+    happened.send(sender=counter, counter=counter, type=type, fields=fields)
