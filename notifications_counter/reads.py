@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from django.db import connections
 
-from .buffer import MISSING, UNSURE, Buffer
+from .buffer import Buffer
 from .buffer.calls import OWNERS_PER_CALL, chunked
 from .declaration import Declaration
 from .declaration.primary_keys import Pk
@@ -21,23 +20,21 @@ READ_COMMITTED = {"read committed", "read uncommitted"}
 
 
 def read(counter: Declaration, pks: Sequence[Pk]) -> dict[Pk, int]:
-    """Return the counts of owners, in one round trip if all are cached. Redis is not asked about those whose rows this
-    connection's transaction has changed."""
-    connection, least = connections[counter.db], counter.least
-    found: dict[Pk, Any] = dict.fromkeys(pks, UNSURE)  # to a Total, and in the end to a count
-    if asked := Ledger.on(connection).untouched(counter, pks):
-        buffer = counter.buffer_in(connection)
-        found.update(zip(asked, buffer.totals(asked), strict=True))
-    rest = {pk: total for pk, total in found.items() if total is UNSURE or total is MISSING or total < least}
-    if not rest:  # as nearly always
-        return found
-    if missing := [pk for pk, total in rest.items() if total is MISSING]:
-        found |= _count_and_keep(counter, connection, buffer, missing)
-    if wrong := [pk for pk, total in rest.items() if isinstance(total, int)]:
-        doubt({counter: [str(pk) for pk in wrong]})  # or it lacks a delta that is not sent yet
-    if unsure := [pk for pk, total in rest.items() if total is not MISSING]:
-        found |= count_rows(counter, unsure)
-    return found
+    """Return the counts of owners, in the order of these primary keys: the cached total where Redis vouches for one,
+    else the number of rows. Redis is not asked about owners whose rows this connection's transaction has changed."""
+    connection = connections[counter.db]
+    asked = Ledger.on(connection).untouched(counter, pks)
+    buffer = counter.buffer_in(connection)
+    counts, missing = buffer.totals(asked) if asked else ({}, [])
+    if len(counts) == len(pks) and min(counts.values(), default=0) >= counter.least:
+        return counts  # as nearly always
+    wrong = {pk for pk, total in counts.items() if total < counter.least}
+    if wrong:  # or a delta is committed and not sent yet
+        doubt({counter: list(map(str, wrong))})
+    if missing:
+        counts |= _count_and_keep(counter, connection, buffer, missing)
+    counts |= count_rows(counter, [pk for pk in pks if pk in wrong or pk not in counts])
+    return {pk: counts[pk] for pk in pks}
 
 
 def _count_and_keep(

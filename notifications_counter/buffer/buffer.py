@@ -11,22 +11,19 @@ from uuid import uuid4
 
 from ..conf import options
 from ..exceptions import BufferUnavailable
-from .calls import ARGUMENTS, OWNERS_PER_CALL, REASON, Argument, Call, as_json, chunked, command, script
+from .calls import ARGUMENTS, OWNERS_PER_CALL, REASON, Argument, Call, T, as_json, chunked, command, script
 from .client import Client
 from .types import (
     OFF,
-    UNSURE,
     BufferStatus,
     Delta,
     Fetched,
     IntentAge,
     Lease,
     Peek,
-    Total,
     as_integer,
     as_pairs,
     as_text,
-    as_totals,
 )
 
 LEASE = 10  # seconds; safety does not depend on it
@@ -75,25 +72,36 @@ class Buffer:
         return self.client.ask(self._script(name, *args))[0]
 
     # ------------------------------------------------------------------ reads: none of these raises
-    def totals(self, pks: Sequence[object]) -> list[Total]:
-        """Return the cached totals of owners, given by primary keys, in one round trip. All are UNSURE if Redis does
-        not answer, or counting is off, or another declaration is in force, or everyone is in doubt."""
-        unsure: list[Total] = [UNSURE] * len(pks)
+    def totals(self, pks: Sequence[T]) -> tuple[dict[T, int], list[T]]:
+        """Return the cached totals of owners, given by primary keys, and those owners whose totals nobody has cached.
+        Of all others, Redis vouches for nothing: they are in flight, or leased, or Redis does not answer, counting is
+        off, another declaration is in force, or everyone is in doubt.
+
+        The key of a total contains the generation. So the first round trip guesses that it is still the last one that
+        was seen, and reads `ready` along with the totals. If it has changed, as after Redis lost data, a second round
+        trip asks again.
+        """
+        cached, missing = dict[T, int](), list[T]()
         if self.is_silent:
-            return unsure
+            return {}, []
         trusted, prefix = self._trusted
-        calls = [
-            command("MGET", self._ready, *[f"{prefix}{pk}" for pk in some]) for some in chunked(pks, ARGUMENTS - 1)
-        ]
-        found: list[Total] = []
-        for reply in self.client.send(calls):
+        chunks = chunked(pks, ARGUMENTS - 1)
+        calls = [command("MGET", self._ready, *[f"{prefix}{pk}" for pk in some]) for some in chunks]
+        for some, reply in zip(chunks, self.client.send(calls), strict=True):
             if isinstance(reply, BufferUnavailable):
-                return unsure
+                return {}, []
             ready, *values = reply
             if ready != trusted:
-                return self.totals(pks) if self._trust(ready) else unsure
-            found += as_totals(values)
-        return found
+                return self.totals(pks) if self._trust(ready) else ({}, [])
+            try:
+                cached.update(zip(some, map(int, values), strict=True))  # nearly always, all are there
+            except (TypeError, ValueError):
+                for pk, value in zip(some, values, strict=True):
+                    if value is None:
+                        missing.append(pk)
+                    elif (total := as_integer(value)) is not None:
+                        cached[pk] = total
+        return cached, missing
 
     def _trust(self, ready: str | bytes | None) -> bool:
         """Read totals under this value of ``ready`` from now on. Returns False if there are none: it is missing, says
