@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -18,8 +17,7 @@ from .databases.routing import alias_for, in_schema, schema_of, working_on
 from .declaration import Declaration
 from .exceptions import EXPECTED, OUTAGES, explain
 from .models import DatabaseId
-
-logger = logging.getLogger("notifications_counter")
+from .reports import report
 
 C = TypeVar("C", bound=Declaration)
 
@@ -191,14 +189,14 @@ class Failures:
             if kind not in self._before:
                 self._log(*failure)
         if self._before and not self._now:
-            logger.warning("%s works again.", self.loop, extra={"event": "run_works", "command": self.loop})
+            report("run_works", command=self.loop)
         self._before, self._now = self._now, {}
         return bool(self._before)
 
     def _log(self, name: str, error: Exception) -> None:
         """Log an error, with its traceback if it is a mistake in the code."""
-        about = {"event": "run_failed", "command": self.loop, "counter": name, "reason": explain(error)}
         mistake = None if isinstance(error, EXPECTED) else error
-        logger.error(
-            "%s%s", explain(error, name), " (trying again)" if self.loop else "", exc_info=mistake, extra=about
-        )
+        if self.loop:
+            report("run_failed", exc_info=mistake, command=self.loop, reason=explain(error, name))
+        else:
+            report("also_failed", exc_info=mistake, reason=explain(error, name))

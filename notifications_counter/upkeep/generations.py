@@ -17,7 +17,7 @@ from ..conf import options
 from ..declaration import Declaration
 from ..exceptions import ConfigurationError
 from ..models import CounterState, Mark
-from .news import tell
+from ..reports import report
 
 OTHER_REDIS = "Redis is new, was restarted or replaced, or lost data"
 NOT_READY = "everyone is in doubt: a statement did not say whose counts it changed, or Redis has lost the key `ready`"
@@ -108,5 +108,5 @@ def begin_generation(counter: Declaration, reason: str = "") -> bool:
         if not buffer.begin_generation(mark, server):
             return False
         state_row(counter).update(mark=mark, **walk_from_the_start(CounterState.FULL_SPEED))
-    tell("generation", counter, level=logging.INFO if is_first else logging.WARNING, reason=reason)
+    report("generation", counter, level=logging.INFO if is_first else logging.WARNING, reason=reason)
     return True

@@ -13,8 +13,8 @@ from ..databases.transactions import forbid_transaction
 from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
 from ..models import CounterState
+from ..reports import report
 from .generations import seconds_to_wait, state_row
-from .news import tell
 
 _in_force: dict[tuple[str, str], bool] = {}
 """Whether a declaration was in force when this process last healed its counter, by its keys and its fingerprint."""
@@ -29,12 +29,12 @@ def put_in_force(counter: Declaration) -> CounterState | None:
     if row is None or not (row.off_since or row.fingerprint == counter.fingerprint):
         if me in _in_force:
             if _in_force[me]:
-                tell("replaced", counter, level=logging.ERROR)
+                report("replaced", counter)
             _in_force[me] = False
             return None
         row = declare(counter)
     if row.off_since:
-        tell_redis(counter)
+        switch_redis_off(counter)
         return None
     _in_force[me] = True
     if row.declared_at > when_all_tell():  # the clock of who declared it was ahead
@@ -52,7 +52,7 @@ def declare(counter: Declaration) -> CounterState:
             return row
         _start_waiting(counter, row, timezone.now())
     level = logging.INFO if is_new else logging.WARNING
-    tell("declared", counter, level=level, wait=round(seconds_to_wait(row)))
+    report("declared", counter, level=level, wait=round(seconds_to_wait(row)))
     return row
 
 
@@ -76,7 +76,7 @@ def switch_off(counter: Declaration) -> bool:
     forbid_transaction(counter.db)
     note_off(counter)
     try:
-        tell_redis(counter)
+        switch_redis_off(counter)
     except BufferUnavailable:
         return False
     return True
@@ -86,10 +86,10 @@ def note_off(counter: Declaration) -> None:
     """Note in the database that counting is off, unless it is already."""
     CounterState.objects.using(counter.db).get_or_create(counter=counter.name)
     if state_row(counter).filter(off_since=None).update(off_since=timezone.now(), mark="", walk_speed=""):
-        tell("off", counter, level=logging.WARNING)
+        report("off", counter)
 
 
-def tell_redis(counter: Declaration) -> None:
+def switch_redis_off(counter: Declaration) -> None:
     """Tell Redis that counting is off. The row is locked, so that nobody switches it on meanwhile."""
     with transaction.atomic(using=counter.db):
         if state_row(counter).select_for_update().exclude(off_since=None).first():
@@ -106,7 +106,7 @@ def switch_on(counter: Declaration, was_off: bool = True) -> float:
         if bool(row.off_since) != was_off:
             return 0.0
         _start_waiting(counter, row, when_all_tell())
-    tell("on", counter, level=logging.WARNING, wait=round(seconds_to_wait(row)))
+    report("on", counter, wait=round(seconds_to_wait(row)))
     return seconds_to_wait(row)
 
 

@@ -169,7 +169,7 @@ class Replay:
         switch.note_off(votes)
         yield
         if self.move.step == "tell":
-            switch.tell_redis(votes)
+            switch.switch_redis_off(votes)
             yield
         switch.switch_on(votes)
 
