@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from django.db import connections
 
 from .buffer import Buffer
+from .buffer.buffer import READ_AT_ONCE
 from .buffer.calls import OWNERS_PER_CALL, chunked
 from .declaration import Declaration
 from .declaration.primary_keys import Pk
@@ -22,6 +23,8 @@ READ_COMMITTED = {"read committed", "read uncommitted"}
 def read(counter: Declaration, pks: Sequence[Pk]) -> dict[Pk, int]:
     """Return the counts of owners, in the order of these primary keys: the cached total where Redis vouches for one,
     else the number of rows. Redis is not asked about owners whose rows this connection's transaction has changed."""
+    if len(pks) > READ_AT_ONCE:
+        return {pk: count for some in chunked(pks, READ_AT_ONCE) for pk, count in read(counter, some).items()}
     connection = connections[counter.db]
     asked = Ledger.on(connection).untouched(counter, pks)
     buffer = counter.buffer_in(connection)

@@ -27,6 +27,9 @@ from .types import (
 )
 
 LEASE = 10  # seconds; safety does not depend on it
+READ_AT_ONCE = ARGUMENTS - 1
+"""Owners whose totals one call reads."""
+
 EXACT = 2**53  # Redis adds integers below this exactly, and a larger change is unknown to it
 
 OFF_SECONDS = 5
@@ -73,35 +76,28 @@ class Buffer:
 
     # ------------------------------------------------------------------ reads: none of these raises
     def totals(self, pks: Sequence[T]) -> tuple[dict[T, int], list[T]]:
-        """Return the cached totals of owners, given by primary keys, and those owners whose totals nobody has cached.
-        Of all others, Redis vouches for nothing: they are in flight, or leased, or Redis does not answer, counting is
-        off, another declaration is in force, or everyone is in doubt.
+        """Return the cached totals of up to READ_AT_ONCE owners, given by primary keys, and those owners whose totals
+        nobody has cached. Redis vouches for nothing of the others: they are in flight, or leased, or everyone is in
+        doubt, another declaration is in force, counting is off, or Redis does not answer.
 
         The key of a total contains the generation. So the first round trip guesses that it is still the last one that
-        was seen, and reads `ready` along with the totals. If it has changed, as after Redis lost data, a second round
-        trip asks again.
+        was seen, and reads `ready` along with the totals. If that has changed, a second one asks again.
         """
-        cached, missing = dict[T, int](), list[T]()
         if self.is_silent:
             return {}, []
         trusted, prefix = self._trusted
-        chunks = chunked(pks, ARGUMENTS - 1)
-        calls = [command("MGET", self._ready, *[f"{prefix}{pk}" for pk in some]) for some in chunks]
-        for some, reply in zip(chunks, self.client.send(calls), strict=True):
-            if isinstance(reply, BufferUnavailable):
-                return {}, []
-            ready, *values = reply
-            if ready != trusted:
-                return self.totals(pks) if self._trust(ready) else ({}, [])
-            try:
-                cached.update(zip(some, map(int, values), strict=True))  # nearly always, all are there
-            except (TypeError, ValueError):
-                for pk, value in zip(some, values, strict=True):
-                    if value is None:
-                        missing.append(pk)
-                    elif (total := as_integer(value)) is not None:
-                        cached[pk] = total
-        return cached, missing
+        [reply] = self.client.send([command("MGET", self._ready, *[f"{prefix}{pk}" for pk in pks])])
+        if isinstance(reply, BufferUnavailable):
+            return {}, []
+        ready, *values = reply
+        if ready != trusted:
+            return self.totals(pks) if self._trust(ready) else ({}, [])
+        try:
+            return dict(zip(pks, map(int, values), strict=True)), []  # nearly always, all are there
+        except (TypeError, ValueError):
+            found = list(zip(pks, values, map(as_integer, values), strict=True))
+            cached = {pk: total for pk, _, total in found if total is not None}
+            return cached, [pk for pk, value, _ in found if value is None]
 
     def _trust(self, ready: str | bytes | None) -> bool:
         """Read totals under this value of ``ready`` from now on. Returns False if there are none: it is missing, says
