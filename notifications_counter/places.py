@@ -10,12 +10,13 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DEFAULT_DB_ALIAS, connections, router
+from django.db import connections, router
 from django.db.models import Model
 
 from .databases.routing import alias_for, in_schema, schema_of, working_on
 from .declaration import Declaration
 from .exceptions import EXPECTED, OUTAGES, explain
+from .internals import DEFAULT_DB_ALIAS
 from .models import DatabaseId
 from .reports import report
 

@@ -13,12 +13,11 @@ from django.db import connections
 from django.db.models import F, Func, Model, QuerySet
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Random
-from django.db.models.lookups import Exact, In
 
 from ..declaration import Declaration
 from ..declaration.condition import expressions_of, is_lookup_of_django
 from ..declaration.primary_keys import Pk
-from ..internals import BaseDatabaseWrapper, Col, ExtraWhere, Param, Query, SQLCompiler
+from ..internals import BaseDatabaseWrapper, Col, Exact, ExtraWhere, In, Param, Query, SQLCompiler
 from ..sql.owners import per_statement
 from .change import OwnerKey
 
