@@ -27,7 +27,7 @@ from ..declaration.primary_keys import Pk
 from ..models import CounterState
 from ..sql.everyone import PAGE, Counted, Pages
 from .findings import Difference, Result, record_skipped, record_wrong, unexplained
-from .generations import forbid_replaced, row_in_force, walk_from_the_start
+from .generations import forbid_other_rows, forbid_replaced, row_in_force, walk_from_the_start
 from .news import tell
 
 SHARE = 0.05
@@ -169,6 +169,7 @@ def recount(
     """Compare these owners, or everyone, as ``Counter.recount`` says."""
     forbid_transaction(counter.db)
     forbid_replaced(counter)
+    forbid_other_rows(counter)
     walker = Walker(counter, seconds, dry_run)
     if owner_keys is None:
         walker.compare_everyone()
