@@ -23,7 +23,7 @@ from .reads import read
 from .sql.counts import break_down
 from .upkeep.findings import Result
 from .upkeep.flush import Flusher
-from .upkeep.generations import state_row
+from .upkeep.generations import forbid_other_rows, state_row
 from .upkeep.heal import SECONDS, heal, invalidate
 from .upkeep.walk import recount
 
@@ -91,6 +91,7 @@ class Counter(Declaration):
         Raises NotInTransaction inside a transaction.
         """
         forbid_transaction(self.db)
+        forbid_other_rows(self)
         if not state_row(self).exists():  # as in each test whose database starts empty
             self.heal()
         return Flusher(self, seconds).flush()

@@ -9,15 +9,13 @@ from django.db import connections
 from .buffer import Buffer
 from .buffer.buffer import READ_AT_ONCE
 from .buffer.calls import OWNERS_PER_CALL, chunked
+from .databases.transactions import sees_what_others_see
 from .declaration import Declaration
 from .declaration.primary_keys import Pk
 from .internals import BaseDatabaseWrapper
 from .sql.counts import count_rows
 from .writes.ledger import Ledger
 from .writes.transaction import doubt
-
-READ_COMMITTED = {"read committed", "read uncommitted"}
-"""Isolation levels at which a transaction sees the commits of others."""
 
 
 def read(counter: Declaration, pks: Sequence[Pk]) -> dict[Pk, int]:
@@ -44,8 +42,8 @@ def _count_and_keep(
     counter: Declaration, connection: BaseDatabaseWrapper, buffer: Buffer, pks: Sequence[Pk]
 ) -> dict[Pk, int]:
     """Count the rows of owners whose totals are not cached, under a lease. Cache the counts if nothing has changed
-    meanwhile."""
-    if not _sees_what_others_see(connection):
+    meanwhile, unless others see other rows."""
+    if not sees_what_others_see(connection, counter.source._meta.db_table):
         return count_rows(counter, pks)
     found: dict[Pk, int] = {}
     for some in chunked(pks, OWNERS_PER_CALL):
@@ -54,17 +52,3 @@ def _count_and_keep(
         buffer.keep(lease, {str(pk): count for pk, count in counts.items()})
         found |= counts
     return found
-
-
-def _sees_what_others_see(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether this connection sees the newest committed rows, and has written nothing that others may never
-    see, so that its counts may be cached for them. Asks PostgreSQL, because the isolation level may come from the
-    server's settings. MySQL does not tell the level of a transaction."""
-    if not connection.in_atomic_block:
-        return True
-    if connection.vendor != "postgresql":
-        return False
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT current_setting('transaction_isolation'), txid_current_if_assigned() IS NOT NULL")
-        level, has_written = cursor.fetchone()
-    return level in READ_COMMITTED and not has_written

@@ -15,12 +15,15 @@ LOG_SECONDS = 60  # between two messages about the same refusal
 
 class Breaker:
     """Whether the Redis of a cache is down. Logs the beginning and the end of each outage, once. The end is a warning
-    as well, so that a log of warnings shows that it is over."""
+    as well, so that a log of warnings shows that it is over.
+
+    ``oldest``  when the oldest connection that may be used was opened: the address may lead to another server since
+    """
 
     def __init__(self, alias: str):
         self.alias = alias
         self.down_since: float | None = None
-        self.outages = 0
+        self.oldest = -math.inf
         self.reason = ""  # of the last one
         self.retry_at = 0.0
         self._logged: dict[tuple[str, str], float] = {}
@@ -32,15 +35,14 @@ class Breaker:
         if self.retry_at > now:
             wait = f"is not asked again for {math.ceil(self.retry_at - now)} s"
             raise BufferUnavailable(f"Redis (cache {self.alias!r}) {wait}, since it failed: {self.reason}")
-        self.retry_at = now + options.RETRY_AFTER
+        self.oldest, self.retry_at = now, now + options.RETRY_AFTER
 
     def trip(self, error: Exception) -> BufferUnavailable:
         """Note a failure, and return the exception to raise."""
         now, self.reason = time.monotonic(), reason_of(error)
-        self.retry_at = now + options.RETRY_AFTER
+        self.oldest, self.retry_at = now, now + options.RETRY_AFTER
         if self.down_since is None:
             self.down_since = now
-            self.outages += 1
             report("redis_lost", cache=self.alias, reason=self.reason)
         return BufferUnavailable(f"Redis (cache {self.alias!r}) is unavailable: {self.reason}")
 

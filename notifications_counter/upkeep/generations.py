@@ -7,13 +7,14 @@ from typing import Any
 from uuid import uuid4
 
 from django.conf import settings
-from django.db import transaction
+from django.db import connections, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
 from ..buffer import BufferStatus
 from ..buffer.types import OFF
 from ..conf import options
+from ..databases.transactions import sees_what_others_see
 from ..declaration import Declaration
 from ..exceptions import ConfigurationError
 from ..models import CounterState, Mark
@@ -41,6 +42,17 @@ def forbid_replaced(counter: Declaration) -> None:
         raise ConfigurationError(
             f"Another release declares the counter {counter.name!r} differently. Restart this process with the code "
             "and settings of that release, or start its flusher if this release is the newer one."
+        )
+
+
+def forbid_other_rows(counter: Declaration) -> None:
+    """Raise ConfigurationError if the database shows this connection other rows than everyone else."""
+    connection, table = connections[counter.db], counter.source._meta.db_table
+    if connection.vendor != "sqlite" and not sees_what_others_see(connection, table):
+        raise ConfigurationError(
+            f"What this connection sees of {table} can't be stored: PostgreSQL hides rows from it by row-level "
+            "security, or is a standby, or the isolation level is READ UNCOMMITTED. Use another database user, server "
+            "or level."
         )
 
 

@@ -27,7 +27,7 @@ from ..models import CounterState
 from ..reports import report
 from ..sql.everyone import PAGE, Counted, Pages
 from .findings import Difference, Result, record_skipped, record_wrong, unexplained
-from .generations import forbid_replaced, row_in_force, walk_from_the_start
+from .generations import forbid_other_rows, forbid_replaced, row_in_force, walk_from_the_start
 
 SHARE = 0.05
 """The part of the flusher's time that a gentle walk takes at most."""
@@ -168,6 +168,7 @@ def recount(
     """Compare these owners, or everyone, as ``Counter.recount`` says."""
     forbid_transaction(counter.db)
     forbid_replaced(counter)
+    forbid_other_rows(counter)
     walker = Walker(counter, seconds, dry_run)
     if owner_keys is None:
         walker.compare_everyone()

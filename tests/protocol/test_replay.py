@@ -110,7 +110,7 @@ class Replay:
         self.allowed: dict[int, set[int]] = {}  # by reader
         self.lagging: set[int] = set()
         old = copy(votes)
-        for name in ("_buffers", "condition", "fingerprint", "columns", "_names"):
+        for name in ("_buffers", "condition", "_content", "columns", "_names"):
             vars(old).pop(name, None)
         old.q = Q(points__isnull=False)
         self.counters: dict[int, Counter] = {model.NEW: votes, model.OLD: old}

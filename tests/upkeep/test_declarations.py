@@ -16,6 +16,7 @@ from notifications_counter.counters import Counter, unread
 from notifications_counter.databases.identity import databases
 from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.models import CounterState, DoubtRequest, Notification
+from notifications_counter.testing import isolated_counters
 from notifications_counter.upkeep import switch
 from notifications_counter.upkeep.findings import Result
 from tests.support import (
@@ -116,6 +117,23 @@ def test_a_process_with_another_redis_tells_the_database(alice):
     with entries(KEY_PREFIX="another"):
         create(alice)
     assert DoubtRequest.objects.get().owner_key == str(alice.pk)
+
+
+def test_another_key_prefix_is_another_declaration(healed, alice, caplog):
+    """Whoever still uses the old one tells the flusher nothing, and the old flusher stores nothing."""
+    notify(alice)
+    with isolated_counters(DEPLOY_SECONDS=HOUR):
+        unread.heal()
+        assert [record.wait for record in caplog.records if getattr(record, "event", "") == "declared"] == [HOUR]
+        assert_reads(alice)
+        assert not is_ready()
+    create(alice)
+    assert (unread.flush(), stored(alice)) == (Result(), 3)
+    with isolated_counters():
+        CounterState.objects.update(fingerprint=unread.fingerprint)
+        unread.heal()
+        unread.flush()
+        assert_exact(alice)
 
 
 @pytest.mark.parametrize("debug", [True, False])
