@@ -234,4 +234,4 @@ class Refusing(Client):
 
 def trouble_call(reason: str = "") -> Call:
     """Return the call that notes trouble, if there is a ``reason``, and replies with the last one of all processes."""
-    return script("trouble", [f"{{{options.KEY_PREFIX}:trouble}}"], reason, RECENT_SECONDS)
+    return script("trouble", [f"{{{options.KEY_PREFIX}:trouble}}"], reason, str(RECENT_SECONDS))
