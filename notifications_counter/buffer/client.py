@@ -6,8 +6,8 @@ import atexit
 import math
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 from weakref import WeakSet
@@ -110,10 +110,11 @@ class Client:
         """Return INFO of each server, or of the one that holds ``key``; empty if it is refused. Managed servers allow
         it, unlike CONFIG GET."""
         try:
-            if self._pool is not None:
-                return [self.redis.info()]
-            nodes = [self.redis.get_node_from_key(key)] if key else self.redis.get_primaries()
-            return [self.redis.info(target_nodes=node) for node in nodes]
+            with self._closed_if_interrupted():
+                if self._pool is not None:
+                    return [self.redis.info()]
+                nodes = [self.redis.get_node_from_key(key)] if key else self.redis.get_primaries()
+                return [self.redis.info(target_nodes=node) for node in nodes]
         except ResponseError:
             return [{}]
         except FAILURES as error:
@@ -162,10 +163,23 @@ class Client:
     def _can_hold(self) -> bool:
         return type(self._pool) is redis.ConnectionPool
 
+    @contextmanager
+    def _closed_if_interrupted(self) -> Iterator[None]:
+        """Close the pool's connections if anything but an error of redis-py ends a call, such as a time limit: redis-py
+        may have put one back on which a reply is still to come, and would give that to the next command."""
+        try:
+            yield
+        except FAILURES:
+            raise
+        except BaseException:
+            self.redis.disconnect_connection_pools() if self._pool is None else self._pool.disconnect()
+            raise
+
     def _exchange(self, calls: Sequence[Call], wait: bool = True) -> list[Answer]:
         """Send calls over this thread's connection, and return calls with their replies; see ``Connection``."""
         if self._pool is None:
-            return self._exchange_with_nodes(calls)
+            with self._closed_if_interrupted():
+                return self._exchange_with_nodes(calls)
         connection = self._take()
         try:
             answers = connection.exchange(calls, wait or not connection.is_held)
@@ -186,7 +200,8 @@ class Client:
             if held.outages == self.breaker.outages and held.is_usable(FRESH_SECONDS):
                 return held
             held.release(close=True)
-        connection = Connection(self._pool, self.breaker.outages)
+        with self._closed_if_interrupted():
+            connection = Connection(self._pool, self.breaker.outages)
         is_up = self.breaker.down_since is None  # otherwise it may lead to a server that is replaced meanwhile
         if is_up and self._can_hold and len(self._held) < self._pool.max_connections // 2:
             self._held.add(connection)
