@@ -134,7 +134,9 @@ class Client:
         self.breaker.check()
         if self._can_hold:  # the address may lead to another server now, but only for new connections
             self._pool.disconnect(inuse_connections=False)
-        *_, (_, reply) = self._exchange([command("DEL", f"{call.key}:probe")])
+        # On the node that was asked, by the hash tag. No name of a caller's begins right behind that.
+        probe = call.key.partition("}")[0] + "}:probe"
+        *_, (_, reply) = self._exchange([command("DEL", probe)])
         if isinstance(reply, ResponseError):
             raise self.breaker.trip(reply)
         self.breaker.reset()
