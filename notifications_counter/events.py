@@ -65,11 +65,11 @@ class EventLog(Recipe):
         if max_length is not None and not (is_integer(max_length) and max_length >= 0):
             raise ValueError(f"max_length must be a non-negative number of events, not {max_length!r}.")
         age = "" if max_age is None else json.dumps(max_age)
-        length = "" if max_length is None else max_length
+        length = "" if max_length is None else str(max_length)
         present = "" if now is None else _score(now)
         removed = 0
         while True:
-            count = self._run("trim_events", age, length, present, EVENTS_PER_CALL)
+            count = self._run("trim_events", age, length, present, str(EVENTS_PER_CALL))
             removed += count
             if count < EVENTS_PER_CALL:
                 return removed
@@ -129,7 +129,7 @@ class EventLog(Recipe):
         page: list[Event] = []
         while len(page) < limit:
             size = min(EVENTS_PER_CALL, limit - len(page))
-            found = self._run("page_events", events, direction, size, score, member)
+            found = self._run("page_events", events, direction, str(size), score, member)
             page += [event for id_, _, fields in found if (event := _decode(int(id_), fields))]
             if len(found) < size:
                 break
@@ -176,7 +176,7 @@ def _encode(event: Mapping[str, Any]) -> list[Argument]:
         except (RecursionError, TypeError, ValueError):
             what = f"the {type(value).__name__} in field {name!r}"
             raise ValueError(f"JSON cannot represent {what}; convert it first.") from None
-    return [kind, "" if time is None else _score(time), len(fields), *flat]
+    return [kind, "" if time is None else _score(time), str(len(fields)), *flat]
 
 
 def _decode(event_id: int, flat: Sequence[Any]) -> Event | None:

@@ -91,7 +91,7 @@ class TimeSeries(Recipe):
 
         Raises ValueError before anything is counted if a name or a count is invalid.
         """
-        time = "" if now is None else _whole(now)
+        time = "" if now is None else str(_whole(now))
         for count in counts.values():
             _check_count(count)
         counts = {_valid(name): count for name, count in counts.items()}
@@ -99,9 +99,8 @@ class TimeSeries(Recipe):
         per_name = len(precisions) + 1
         for some in in_groups(list(counts), [per_name] * len(counts), min(NAMES_PER_CALL * per_name, ARGUMENTS - 1000)):
             keys = [f"{base}:known", *(f"{base}:{precision}:{name}" for name in some for precision in precisions)]
-            values = (counts[name] for name in some)
-            args = (time, self.samples, len(precisions), *precisions, *values)
-            self.client.ask(script("update_series", keys, *args))
+            numbers = (self.samples, len(precisions), *precisions, *(counts[name] for name in some))
+            self.client.ask(script("update_series", keys, time, *map(str, numbers)))
 
     # ------------------------------------------------------------------ read
     def get_counter(
@@ -150,7 +149,7 @@ class TimeSeries(Recipe):
         first, end = _range(precision)
         low = as_bytes(f"({precision}:{after}" if after else first)
         while len(names) < limit:
-            page = "LIMIT", 0, min(limit - len(names), 1000)
+            page = "LIMIT", "0", str(min(limit - len(names), 1000))
             [found] = self.client.ask(command("ZRANGEBYLEX", f"{self.base}:known", low, end, *page))
             if not (members := [*map(as_text, found)]):
                 break
@@ -173,15 +172,15 @@ class TimeSeries(Recipe):
         of all counters at the start. Several processes may clean at once.
         """
         result = CleanResult()
-        time = "" if now is None else _whole(now)
+        time = "" if now is None else str(_whole(now))
         known = f"{self.base}:known"
         precisions = [precision for precision in self._known_precisions() if due(precision)]
         total = sum(self.client.ask(command("ZLEXCOUNT", known, *_range(each)))[0] for each in precisions)
         for precision in precisions:
             first, end = _range(precision)
-            low, window = as_bytes(first), self.samples * precision
+            low, window = as_bytes(first), str(self.samples * precision)
             while True:
-                call = script("clean_series", [known], low, end, window, time, PAGE_WORK)
+                call = script("clean_series", [known], low, end, window, time, str(PAGE_WORK))
                 [(last, counters, slices, gone)] = self.client.ask(call)
                 if not last:
                     break
@@ -195,7 +194,7 @@ class TimeSeries(Recipe):
     def _known_precisions(self) -> Iterator[int]:
         """Yield the precisions of known counters, some of which may be of an earlier release."""
         known, low = f"{self.base}:known", "-"
-        while found := self.client.ask(command("ZRANGEBYLEX", known, low, "+", "LIMIT", 0, 1))[0]:
+        while found := self.client.ask(command("ZRANGEBYLEX", known, low, "+", "LIMIT", "0", "1"))[0]:
             precision = int(as_text(found[0]).partition(":")[0])
             yield precision
             low = f"[{precision};"

@@ -21,6 +21,7 @@ from .types import (
     IntentAge,
     Lease,
     Peek,
+    as_bytes,
     as_integer,
     as_pairs,
     as_text,
@@ -123,7 +124,7 @@ class Buffer:
     def lease(self, owner_keys: Sequence[str]) -> Lease:
         """Take leases on owners whose totals are not cached, unless they are in flight, or somebody has one."""
         token = uuid4().hex
-        [reply] = self.client.send([self._script("lease", as_json(owner_keys), self.fingerprint, token, LEASE)])
+        [reply] = self.client.send([self._script("lease", as_json(owner_keys), self.fingerprint, token, str(LEASE))])
         if isinstance(reply, BufferUnavailable):
             return Lease("", token, frozenset())
         generation, *indexes = reply
@@ -134,7 +135,7 @@ class Buffer:
         kept = {owner_key: count for owner_key, count in counts.items() if owner_key in lease.owner_keys}
         if kept:
             texts = json.dumps(list(map(str, kept.values())))
-            args = lease.generation, lease.token, options.TOTAL_TTL, as_json(list(kept)), texts
+            args = lease.generation, lease.token, str(options.TOTAL_TTL), as_json(list(kept)), texts
             self.client.send([self._script("keep", *args)])  # the counts are right, whether Redis answers or not
 
     # ----------------------------------------------------------------- writes
@@ -169,7 +170,7 @@ class Buffer:
 
     def listen(self, seconds: int) -> None:
         """Have owners whose counts change published on the channel ``live`` for some time, as lists in JSON."""
-        self.client.ask(command("SET", self.key("listeners"), 1, "EX", seconds))
+        self.client.ask(command("SET", self.key("listeners"), "1", "EX", str(seconds)))
 
     # ------------------------------------------------------------------ flush
     def cut(self, mark: str, batch: str, new: str) -> tuple[str, int]:
@@ -182,7 +183,7 @@ class Buffer:
         """Return owners of the batch, from one rank to another."""
         found: list[Fetched] = []
         for rank in range(first, last + 1, OWNERS_PER_CALL):
-            rows = self._run("fetch", rank, min(rank + OWNERS_PER_CALL - 1, last))
+            rows = self._run("fetch", str(rank), str(min(rank + OWNERS_PER_CALL - 1, last)))
             found += (Fetched(as_text(owner_key), *map(as_integer, numbers)) for owner_key, *numbers in rows)
         return found
 
@@ -213,18 +214,18 @@ class Buffer:
         """Yield every intent that is announced and not confirmed."""
         cursor = "0"
         while True:
-            [(reply, page)] = self.client.ask(command("HSCAN", self.key("intents"), cursor, "COUNT", 100))
+            [(reply, page)] = self.client.ask(command("HSCAN", self.key("intents"), cursor, "COUNT", "100"))
             yield from (IntentAge.of(as_text(intent), entry) for intent, entry in as_pairs(page))
             if (cursor := as_text(reply)) == "0":
                 return
 
     def ground(self, intent: str, drop: bool = False) -> None:
         """Doubt the owners of an intent whose transaction may still commit; ``drop`` it if that must be dead."""
-        self._run("ground", intent, int(drop))
+        self._run("ground", as_bytes(intent), "1" if drop else "")
 
     def note_run(self, failure: str = "") -> None:
         """Note that the flusher has just run, and why it failed, if it did."""
-        self.client.ask(command("HSET", self.key("state"), "ran_at", int(time.time()), "failure", failure[:REASON]))
+        self.client.ask(command("HSET", self.key("state"), "ran_at", f"{time.time():.0f}", "failure", failure[:REASON]))
 
     # ------------------------------------------------------------------- walk
     def peek(self, owner_keys: Sequence[str]) -> dict[str, Peek]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
@@ -82,10 +83,15 @@ def deploy_seconds() -> float:
     return options.DEPLOY_SECONDS if options.is_set("DEPLOY_SECONDS") or not settings.DEBUG else 0
 
 
+def seconds_since(time: datetime) -> float:
+    """Return the age of a time in seconds, below 0 if it is in the future."""
+    return (timezone.now() - time).total_seconds()
+
+
 def seconds_to_wait(row: CounterState) -> float:
     """Return for how many seconds readers go on to count rows after a declaration, until a generation may begin; 0 or
     less once that time is over, or one has begun (rule: window)."""
-    return 0.0 if row.mark else deploy_seconds() + (row.declared_at - timezone.now()).total_seconds()
+    return 0.0 if row.mark else deploy_seconds() - seconds_since(row.declared_at)
 
 
 def walk_from_the_start(speed: str) -> dict[str, Any]:

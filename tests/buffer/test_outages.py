@@ -17,8 +17,10 @@ import servers
 from notifications_counter.buffer.calls import command
 from notifications_counter.buffer.client import Client, read_all_owed
 from notifications_counter.counters import unread
+from notifications_counter.events import EventLog
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import DoubtRequest, Notification
+from notifications_counter.timeseries import TimeSeries
 from servers.relay import Relay
 from tests.support import (
     OtherConnection,
@@ -130,6 +132,25 @@ def test_after_an_outage_one_tries_while_others_count_rows(use, alice):
     work(client)
     assert client.breaker.down_since is None
     assert_heals(alice)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_tries_deletes_nothing(use, shared):
+    """Whatever a site calls its counters and types of events."""
+    client, series, log = use(), TimeSeries(shared=shared), EventLog(shared=shared)
+    names = ["hits", "hits:probe", "probe", "60:probe"]
+    series.update_counters(dict.fromkeys(names, 1))
+    log.record_events([{"type": name} for name in names])
+
+    def again(read: Callable[..., Any], *args: Any) -> Any:
+        client.breaker.trip(redis.ConnectionError("a moment of weakness"))
+        client.breaker.retry_at = 0.0
+        return read(*args)
+
+    for name in names:
+        assert len(again(series.get_counter, name, 60)) == 1
+        assert again(log.count_type, name) == 1
+    assert [len(series.get_counter(name, 60)) for name in names] == [log.count_type(name) for name in names] == [1] * 4
 
 
 # ----------------------------------------------------------------------------------------------------------- it is late
