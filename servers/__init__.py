@@ -10,6 +10,6 @@ process is killed before. If there is no program for a server, `Missing` says wh
 server dies with the *thread* that started it, so start servers from a thread that stays.
 """
 
-from .databases import mariadb, pgbouncer, postgresql  # noqa: F401
+from .databases import mariadb, mysql, pgbouncer, postgresql  # noqa: F401
 from .redis_server import redis, redis_cluster, redis_sentinel  # noqa: F401
 from .server import HOST, Missing, Server, dies_with_parent, find_program, free_port, temporary_directory  # noqa: F401

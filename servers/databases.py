@@ -1,6 +1,7 @@
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -64,18 +65,39 @@ def pgbouncer(database: int) -> Iterator[Server]:
 def mariadb(*options: str) -> Iterator[Server]:
     """Run MariaDB with a user `root` who needs no password, tuned for speed, not durability."""
     program, install = (find_program("MariaDB", name) for name in ("mariadbd", "mariadb-install-db"))
-    with serving("MariaDB", _greet_mariadb) as server:
-        common = ["--no-defaults", f"--datadir={server.directory / 'data'}"]
-        common += ["--user=root"] if os.geteuid() == 0 else []
-        common += ["--innodb-flush-method=nosync", "--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0"]
-        server.prepare(str(install), *common, "--auth-root-authentication-method=normal", "--skip-test-db")
-        command = [str(program), *common, f"--port={server.port}", f"--bind-address={HOST}", "--socket=socket"]
-        command += ["--pid-file=pid", "--skip-name-resolve", "--character-set-server=utf8mb4", "--max-connections=200"]
-        server.start(*command, *options)
+    with serving("MariaDB", _greet_mysql) as server:
+        data = _of_mysql(server)
+        server.prepare(str(install), *data, "--auth-root-authentication-method=normal", "--skip-test-db")
+        server.start(str(program), *data, *_listening(server), "--skip-name-resolve", *options)
         yield server
 
 
-def _greet_mariadb(port: int) -> None:
+@contextmanager
+def mysql(*options: str) -> Iterator[Server]:
+    """Run MySQL with a user `root` who needs no password, tuned for speed, not durability."""
+    program = find_program("MySQL", "mysqld")
+    if "MariaDB" in subprocess.check_output([program, "--version"], text=True):  # it has a program of this name
+        raise Missing(f"no MySQL: {program} is MariaDB")
+    with serving("MySQL", _greet_mysql) as server:
+        data = _of_mysql(server)
+        server.prepare(str(program), *data, "--initialize-insecure")
+        server.start(str(program), *data, *_listening(server), "--mysqlx=OFF", "--skip-log-bin", *options)
+        yield server
+
+
+def _of_mysql(server: Server) -> list[str]:
+    """Options that MariaDB and MySQL need for a directory, as long as it lives."""
+    user = ["--user=root"] if os.geteuid() == 0 else []
+    fast = ["--innodb-flush-method=nosync", "--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0"]
+    return ["--no-defaults", f"--datadir={server.directory / 'data'}", *user, *fast]
+
+
+def _listening(server: Server) -> list[str]:
+    command = [f"--port={server.port}", f"--bind-address={HOST}", "--socket=socket", "--pid-file=pid"]
+    return [*command, "--character-set-server=utf8mb4", "--max-connections=200"]
+
+
+def _greet_mysql(port: int) -> None:
     import pymysql
 
     pymysql.connect(host=HOST, port=port, user="root", connect_timeout=2).close()

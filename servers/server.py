@@ -181,10 +181,13 @@ class Missing(RuntimeError):
 
 
 def find_program(server: str, *names: str, package: str = "", pattern: str = "") -> Path:
-    """Return the first of these programs on PATH or where Debian installs servers, or the one in a Python package."""
+    """Return the first of these programs that `.ci` has brought into build/, on PATH or where Debian installs servers,
+    or the one in a Python package."""
     if not WHEELS_ONLY:
+        brought = str(Path(__file__).resolve().parent.parent / "build" / server.lower())
         debian = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: -float(path.parts[4]))
-        path = os.pathsep.join([*map(str, debian), os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"])
+        search = os.environ.get("PATH", os.defpath)
+        path = os.pathsep.join([brought, *map(str, debian), search, "/usr/sbin", "/usr/local/sbin"])
         for name in names:
             if found := shutil.which(name, path=path):
                 return Path(found)

@@ -3,12 +3,15 @@
 Each test runs once, where it says most; those marked ``slow`` only run if they are named. With ``--all``, all tests run
 in each combination that matters; with ``--rest``, what a run without it has left out. If this machine has no program
 for a server, another one takes its place or its tests are left out, and the last lines say so. With CI=true that is a
-failure.
+failure, except for MySQL, which some systems don't have.
+
+TEST_DRIVERS names the drivers of MariaDB and MySQL, by default "PyMySQL mysqlclient".
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import sqlite3
@@ -26,6 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CI = os.environ.get("CI") == "true"
 FAILED = 1  # pytest's exit code when tests failed
 NO_TESTS = 5  # … and when it was given nothing to run
+OF_MARIADB, OF_MYSQL = os.environ.get("TEST_DRIVERS", "PyMySQL mysqlclient").split()
 WORKERS = ["-n", "4", "--dist", "worksteal"]  # for two processors, because some tests wait for a server or a browser
 
 
@@ -55,6 +59,7 @@ ALL = (
     Run("sqlite", "redis", "string", "once or not once"),
     Run("postgresql", "redis", "int", "not once"),
     Run("mariadb", "valkey", "uuid", "not once"),
+    Run("mysql", "redis", "string", "not once and not slow"),
     Run("postgresql", "valkey", "string", "keys"),
 )
 REST = (replace(ALL[0], marker="slow or not once"), replace(ALL[1], marker="slow and not once"), *ALL[2:])
@@ -84,9 +89,16 @@ def main(arguments: list[str]) -> int:
             try:
                 database, environment = start_database(run.database, stack)
             except servers.Missing as reason:
-                missing = True
+                missing = missing or run.database != "mysql"
                 summary.append(f"not tested: {run}, because there is {reason}")
                 continue
+            if driver := {"mariadb": OF_MARIADB, "mysql": OF_MYSQL}.get(run.database):
+                if driver == "mysqlclient" and not importlib.util.find_spec("MySQLdb"):
+                    missing = True
+                    summary.append(f"not tested: {database} by {driver}, which is not installed")
+                    driver = "PyMySQL"
+                database += f" by {driver}"
+                environment["TEST_DRIVER"] = driver
             environment |= {"TEST_DATABASE": run.database, "TEST_USER_KEY": run.user_key}
             environment |= {"TEST_REDIS_URL": redis.url, "TEST_REDIS_KIND": redis.name.lower()}
             code, failed, absent = pytest([*WORKERS, "-m", run.marker, *arguments], environment)
@@ -112,10 +124,9 @@ def start_database(kind: str, stack: ExitStack) -> tuple[str, dict[str, str]]:
     if kind == "sqlite":
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="notifications-counter-"))
         return f"SQLite {sqlite3.sqlite_version}", {"TEST_DATABASE_NAME": f"{directory}/tests.sqlite3"}
-    if kind == "mariadb":  # what waits for a lock does so for as long as the tests are patient
-        server = stack.enter_context(servers.mariadb("--innodb-lock-wait-timeout=600"))
-    else:
-        server = stack.enter_context(servers.postgresql())
+    # What waits for a lock does so for as long as the tests are patient.
+    options = () if kind == "postgresql" else ["--innodb-lock-wait-timeout=600"]
+    server = stack.enter_context(getattr(servers, kind)(*options))
     return f"{server.name} {server.version}", {"TEST_DATABASE_PORT": str(server.port)}
 
 

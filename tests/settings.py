@@ -7,6 +7,8 @@ from typing import Any
 from zlib import crc32
 
 DATABASE = os.environ.get("TEST_DATABASE", "sqlite")
+# Of MariaDB and MySQL. Django's own is mysqlclient.
+DRIVER = os.environ.get("TEST_DRIVER", "PyMySQL")
 # Processes that a test starts are given the name of the test's own database.
 DATABASE_NAME = os.environ.get("TEST_DATABASE_NAME", "")
 
@@ -17,10 +19,11 @@ default: dict[str, Any] = {
 }
 if DATABASE == "postgresql":
     default |= {"ENGINE": "django.db.backends.postgresql", "USER": "postgres", "NAME": DATABASE_NAME or "postgres"}
-elif DATABASE == "mariadb":
-    import pymysql
+elif DATABASE in ("mariadb", "mysql"):
+    if DRIVER == "PyMySQL":
+        import pymysql
 
-    pymysql.install_as_MySQLdb()
+        pymysql.install_as_MySQLdb()
     default |= {"ENGINE": "django.db.backends.mysql", "USER": "root", "NAME": DATABASE_NAME or "mysql"}
     default["OPTIONS"] = {"charset": "utf8mb4"}
 else:

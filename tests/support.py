@@ -37,6 +37,9 @@ from servers import HOST
 CLUSTER = "notifications_counter.contrib.redis_cluster.ClusterConnectionFactory"
 """Connects a cache to a Redis Cluster."""
 
+TELLS_TRANSACTIONS = connection.vendor != "mysql" or settings.DRIVER != "mysqlclient"
+"""Whether the driver tells of a transaction that raw SQL has begun."""
+
 PATIENCE = 180
 """Seconds after which a test takes something for hung. However busy the machine is, nothing takes that long."""
 

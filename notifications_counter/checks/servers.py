@@ -17,7 +17,7 @@ from ..conf import options
 from ..counters import Counter
 from ..databases.identity import identify
 from ..exceptions import BufferUnavailable
-from ..models.fields import target_of
+from ..models.fields import exact_collation, target_of
 from .counters import sound_counters
 from .messages import TAG, Messages, error, warning
 
@@ -115,9 +115,9 @@ def check_collations(databases: Databases, **_: object) -> Messages:
                     "W006",
                     f"The database {counter.db!r} takes different strings in {field} for equal, so counter "
                     f"{counter.name!r} may count them as one owner in one place, and as several in another.",
-                    "Give the owner's columns, and what they refer to, a collation that compares characters exactly, "
-                    "such as db_collation='utf8mb4_nopad_bin' on MariaDB or 'utf8mb4_0900_bin' on MySQL. If the owner "
-                    "is a single foreign key, it is enough to pass owners as instances, never as strings.",
+                    "Give the owner's columns, and what they refer to, a collation that compares characters exactly: "
+                    f"db_collation={exact_collation(connections[counter.db])!r}. If the owner is a single foreign "
+                    "key, it is enough to pass owners as instances, never as strings.",
                     field,
                 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 from django.core.exceptions import FieldDoesNotExist
 from django.db.models import CharField, Field, ForeignKey, Model
@@ -15,10 +16,16 @@ class ExactCharField(CharField):
 
     def db_type(self, connection: BaseDatabaseWrapper) -> str | None:
         kind = super().db_type(connection)
-        if not hasattr(connection, "mysql_is_mariadb"):  # it is of another vendor
+        if connection.vendor != "mysql":
             return kind
-        collation = "utf8mb4_nopad_bin" if connection.mysql_is_mariadb else "utf8mb4_0900_bin"
-        return f"{kind} CHARACTER SET utf8mb4 COLLATE {collation}"
+        return f"{kind} CHARACTER SET utf8mb4 COLLATE {exact_collation(connection)}"
+
+
+def exact_collation(connection: Any) -> str:
+    """Return the name of a collation that takes no two texts for equal."""
+    if connection.vendor == "mysql":
+        return "utf8mb4_nopad_bin" if connection.mysql_is_mariadb else "utf8mb4_0900_bin"
+    return "C" if connection.vendor == "postgresql" else "BINARY"
 
 
 def is_converted_by_django(field: Field) -> bool:

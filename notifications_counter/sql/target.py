@@ -58,11 +58,12 @@ class Target:
         names = [*(f"owner{i}" for i in range(len(self.owner_columns))), "total"]
         pks = self.counter.db_columns(list(counts), self.connection)
         chunk, params = self._chunk(names, [*pks, [*counts.values()]])
+        on_conflict, again = self._on_conflict(updated_at)
         with self.connection.cursor() as cursor:
             cursor.execute(
                 f"INSERT INTO {self.table} ({columns}) SELECT {', '.join(names)}, {', '.join(['%s'] * len(values))}"
-                f" FROM {chunk} WHERE true {self._on_conflict()}",
-                (*values, *params),
+                f" FROM {chunk} WHERE true {on_conflict}",
+                (*values, *params, *again),
             )
 
     def _chunk(self, names: list[str], columns: list[list[Param]]) -> tuple[str, list[Param]]:
@@ -83,21 +84,23 @@ class Target:
                 for i, (name, is_integer) in enumerate(zip(names, are_integers, strict=True))
             ]
             return f"JSON_TABLE(%s, '$[*]' COLUMNS ({', '.join(parts)})) AS chunk", [rows]
-        raise ConfigurationError(f"Counters need PostgreSQL, MariaDB or SQLite, not a database of {vendor!r}.")
+        raise ConfigurationError(f"Counters need PostgreSQL, MySQL, MariaDB or SQLite, not a database of {vendor!r}.")
 
-    def _on_conflict(self) -> str:
-        """Return what becomes of a stored total: a new one replaces it, at a new time if it differs."""
+    def _on_conflict(self, updated_at: Param) -> tuple[str, list[Param]]:
+        """Return what becomes of a stored total, and parameters: a new one replaces it, at a new time if it differs."""
         count, updated, stored = self.count, self.updated, f"{self.table}.{self.count}"
         owner = ", ".join(self.owner_columns)
         if self.connection.vendor != "mysql":
             return (
                 f"ON CONFLICT ({owner}) DO UPDATE SET {count} = excluded.{count}, {updated} = excluded.{updated}"
                 f" WHERE {stored} <> excluded.{count}"
-            )
-        return (  # assignments run from left to right
-            f"ON DUPLICATE KEY UPDATE {updated} = IF({stored} <> VALUES({count}), VALUES({updated}), {updated}),"
-            f" {count} = VALUES({count})"
-        )
+            ), []
+        # Assignments run from left to right. Django would ask for the version: MySQL deprecates VALUES(), and MariaDB
+        # knows no other name for the new row. Both know the chunk.
+        return (
+            f"ON DUPLICATE KEY UPDATE {updated} = IF({stored} <> chunk.total, %s, {self.table}.{updated}),"
+            f" {count} = chunk.total"
+        ), [updated_at]
 
     def stored(self, pks: Sequence[Pk]) -> dict[Pk, int]:
         """Return the stored totals of these owners, where they exist."""

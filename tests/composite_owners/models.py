@@ -3,12 +3,12 @@
 import uuid
 
 from django.conf import settings
-from django.db import connection, models
+from django.db import models
 
 from notifications_counter.models import BaseCount
 
-# MariaDB's default takes "a", "A" and "a " for the same.
-EXACT = "utf8mb4_nopad_bin" if connection.vendor == "mysql" else None
+# The defaults take "a" and "A" for the same; that of MariaDB "a ", too.
+EXACT = {"mariadb": "utf8mb4_nopad_bin", "mysql": "utf8mb4_0900_bin"}.get(settings.DATABASE)
 
 
 def reference(to=settings.AUTH_USER_MODEL, **options):

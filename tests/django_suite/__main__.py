@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "build" / "suites"
 TESTS = SOURCES / f"django-{django.__version__}" / "tests"
 PROCESSES = 2
-DATABASES = ["sqlite", "postgresql"]
+DATABASES = ["sqlite", "postgresql", "mysql"]
 PART = ["bulk_create", "composite_pk", "delete", "expressions", "fixtures", "get_or_create", "many_to_many"]
 PART += ["model_inheritance", "select_for_update", "transaction_hooks", "transactions", "update"]
 
@@ -137,7 +137,7 @@ def try_out(database: str, labels: list[str], environment: dict[str, str]) -> bo
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser("python -m tests.django_suite")
-    parser.add_argument("--database", choices=DATABASES, help="by default both")
+    parser.add_argument("--database", choices=DATABASES, help="by default all")
     parser.add_argument("--part", action="store_true", help="only the modules whose tests write most")
     parser.add_argument("labels", nargs="*", help="as for Django's runtests.py")
     options = parser.parse_args(arguments)
@@ -147,8 +147,9 @@ def main(arguments: list[str]) -> int:
     with ExitStack() as stack:
         environment = {"SUITE_REDIS": stack.enter_context(servers.redis()).url}
         for database in [options.database] if options.database else DATABASES:
-            if database == "postgresql":
-                environment["SUITE_POSTGRESQL_PORT"] = str(stack.enter_context(servers.postgresql()).port)
+            if database != "sqlite":
+                server = stack.enter_context(getattr(servers, database)())
+                environment |= {"SUITE_DATABASE": database, "SUITE_PORT": str(server.port)}
             results.append(try_out(database, labels, environment))
     return 0 if all(results) else 1
 

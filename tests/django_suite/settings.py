@@ -1,5 +1,5 @@
-"""The settings with which the tests run: those of Django's test_sqlite.py. On PostgreSQL if there is
-SUITE_POSTGRESQL_PORT, and with counters if there is SUITE_COUNTED."""
+"""The settings with which the tests run: those of Django's test_sqlite.py. On the SUITE_DATABASE at SUITE_PORT if there
+is one, and with counters if there is SUITE_COUNTED."""
 
 import os
 import sys
@@ -14,12 +14,17 @@ USE_TZ = False
 sys.modules["__main__"].ALWAYS_INSTALLED_APPS += OURS  # runtests.py imports this
 
 DATABASES = {alias: {"ENGINE": "django.db.backends.sqlite3"} for alias in ("default", "other")}
-if port := os.environ.get("SUITE_POSTGRESQL_PORT"):
+if kind := os.environ.get("SUITE_DATABASE"):
     for alias, database in DATABASES.items():
+        user, name = ("postgres", "postgres") if kind == "postgresql" else ("root", "mysql")
         database.update(
-            ENGINE="django.db.backends.postgresql", HOST="127.0.0.1", PORT=port, USER="postgres", NAME="postgres"
+            ENGINE=f"django.db.backends.{kind}", HOST="127.0.0.1", PORT=os.environ["SUITE_PORT"], USER=user, NAME=name
         )
         database["TEST"] = {"NAME": f"{alias}_{os.getpid()}"}
+if kind == "mysql":
+    import pymysql
+
+    pymysql.install_as_MySQLdb()
 
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
 if COUNTED:

@@ -18,6 +18,7 @@ from notifications_counter.counters import unread
 from notifications_counter.models import DoubtRequest, Notification
 from notifications_counter.writes import transaction as log
 from tests.support import (
+    TELLS_TRANSACTIONS,
     OtherConnection,
     assert_exact,
     assert_heals,
@@ -170,7 +171,7 @@ def by_hand(how: str, end: str) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("how", "change"),
     # In a transaction that was begun by SQL, an upsert fails: Django calls atomic() for it.
-    [*product(["autocommit off"], CHANGES), ("SQL", "create"), ("SQL", "save"), ("SQL", "update")],
+    [*product(["autocommit off"], CHANGES), *product(["SQL"] * TELLS_TRANSACTIONS, ["create", "save", "update"])],
 )
 def test_transaction_by_hand(alice, bob, how, change):
     """Nothing tells when such a transaction commits: a DoubtRequest in it does."""
@@ -229,6 +230,7 @@ def test_a_transaction_counts_rows_only_of_those_whom_it_has_changed(alice, bob,
             assert unread.counts([alice, bob]) == {alice.pk: 1, bob.pk: 2}
 
 
+@pytest.mark.skipif(not TELLS_TRANSACTIONS, reason="See test_drivers.py.")
 def test_an_interrupt_in_a_transaction_that_sql_has_begun(alice):
     """The row may be there or not, and nobody tells of the COMMIT."""
 
