@@ -82,7 +82,7 @@ ATTRIBUTES = {
         "close_if_unusable_or_obsolete": "Django calls it between requests; a command calls it between runs.",
         "commit_on_exit": "False in an atomic block inside such a transaction, which does not commit it.",
         "connection": "The driver's connection, None until it is needed.",
-        "execute_wrappers": "A list. We insert ours at the front for a while; execute_wrapper() pops the last one.",
+        "execute_wrappers": "A list, outermost first. We insert ours in front; execute_wrapper() pops the last one.",
         "features": "What the database can do: see features.",
         "is_usable": "Asks the server whether it still answers, past all wrappers.",
         "in_atomic_block": "Whether atomic() has opened a transaction. Already False when it commits.",
@@ -144,7 +144,7 @@ ATTRIBUTES = {
     },
     "compiler": {
         "apply_converters": "Converts the driver's values to those of fields. Rows must be lists.",
-        "as_sql": "SQL and parameters; of an INSERT, a list of these.",
+        "as_sql": "SQL and parameters; of an INSERT, a list of these. We replace it while it is executed.",
         "connection": "Where the statement goes.",
         "execute_returning_sql": "UPDATE … RETURNING, from Django 6.0 on; wrapped like execute_sql().",
         "execute_sql": "Sends the statement. An UPDATE or DELETE returns a number of rows.",
