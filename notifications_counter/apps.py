@@ -11,13 +11,13 @@ class NotificationsCounterConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from . import checks
+        from . import checks  # noqa: F401
         from .databases.identity import look_up_after_migrate
-        from .monitoring import history
+        from .monitoring.history import keep
+        from .signals import event_reported
         from .writes import hook
-
-        del checks, history  # they have registered what they do
 
         autodiscover_modules("counters")
         hook.install()
+        event_reported.connect(keep)
         post_migrate.connect(look_up_after_migrate, sender=self)

@@ -23,7 +23,7 @@ from .reads import read
 from .sql.counts import break_down
 from .upkeep.findings import Result
 from .upkeep.flush import Flusher
-from .upkeep.generations import state_row
+from .upkeep.generations import forbid_other_rows, state_row
 from .upkeep.heal import SECONDS, heal, invalidate
 from .upkeep.walk import recount
 
@@ -38,7 +38,7 @@ class Counter(Declaration):
         return read(self, [pk])[pk]
 
     def counts(self, owners: Iterable[object]) -> dict[Pk, int]:
-        """Return ``{primary key: count}`` for many owners, in two round trips at most if their totals are cached."""
+        """Return ``{primary key: count}`` for many owners, in a round trip for every 3,899 if all are cached."""
         return read(self, self.pks_of(list(many(owners))))
 
     def breakdown(self, owner: object) -> dict[Pk, int]:
@@ -91,6 +91,7 @@ class Counter(Declaration):
         Raises NotInTransaction inside a transaction.
         """
         forbid_transaction(self.db)
+        forbid_other_rows(self)
         if not state_row(self).exists():  # as in each test whose database starts empty
             self.heal()
         return Flusher(self, seconds).flush()

@@ -15,8 +15,8 @@ class BufferUnavailable(CounterError):
 
 
 class ConfigurationError(CounterError):
-    """A setting or a counter is declared in a way that cannot work, or a newer release declares the counter
-    differently."""
+    """A setting or a counter is declared in a way that cannot work, a newer release declares the counter differently,
+    or the database shows other rows than others see."""
 
 
 class NotInTransaction(CounterError):

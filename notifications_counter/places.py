@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -11,15 +10,15 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DEFAULT_DB_ALIAS, connections, router
+from django.db import connections, router
 from django.db.models import Model
 
 from .databases.routing import alias_for, in_schema, schema_of, working_on
 from .declaration import Declaration
 from .exceptions import EXPECTED, OUTAGES, explain
+from .internals import DEFAULT_DB_ALIAS
 from .models import DatabaseId
-
-logger = logging.getLogger("notifications_counter")
+from .reports import report
 
 C = TypeVar("C", bound=Declaration)
 
@@ -191,14 +190,14 @@ class Failures:
             if kind not in self._before:
                 self._log(*failure)
         if self._before and not self._now:
-            logger.warning("%s works again.", self.loop, extra={"event": "run_works", "command": self.loop})
+            report("run_works", command=self.loop)
         self._before, self._now = self._now, {}
         return bool(self._before)
 
     def _log(self, name: str, error: Exception) -> None:
         """Log an error, with its traceback if it is a mistake in the code."""
-        about = {"event": "run_failed", "command": self.loop, "counter": name, "reason": explain(error)}
         mistake = None if isinstance(error, EXPECTED) else error
-        logger.error(
-            "%s%s", explain(error, name), " (trying again)" if self.loop else "", exc_info=mistake, extra=about
-        )
+        if self.loop:
+            report("run_failed", exc_info=mistake, command=self.loop, reason=explain(error, name))
+        else:
+            report("also_failed", exc_info=mistake, reason=explain(error, name))

@@ -11,3 +11,13 @@ counts_changed = Signal()
 
 If a receiver raises, Django logs the exception and calls the others.
 """
+
+event_reported = Signal()
+"""Sent with each event that the app logs, also with those of level DEBUG that nobody sees.
+
+``sender``, ``counter``  the counter; None if it is about none
+``event``                the name of the event
+``fields``               its fields, a dict
+
+If a receiver raises, Django logs the exception and calls the others.
+"""

@@ -6,12 +6,13 @@ from contextlib import suppress
 from uuid import uuid4
 
 from django.conf import settings
-from django.test.utils import TestContextDecorator, override_settings
+from django.test.utils import override_settings
 
 from .buffer.calls import chunked
 from .buffer.client import client_of, used_clients
 from .buffer.connection import FAILURES
 from .conf import SETTING, mistakes, options
+from .internals.testing import TestContextDecorator
 
 
 class isolated_counters(TestContextDecorator):

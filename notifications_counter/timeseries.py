@@ -70,13 +70,14 @@ class TimeSeries(Recipe):
         shared: bool = False,
     ):
         super().__init__(name, alias, shared)
-        are_valid = isinstance(precisions, list | tuple) and precisions and len(set(precisions)) == len(precisions)
-        if not are_valid or not all(is_integer(each) and 0 < each <= COARSEST for each in precisions):
+        is_list = isinstance(precisions, list | tuple)
+        are_valid = is_list and all(is_integer(each) and 0 < each <= COARSEST for each in precisions)
+        if not are_valid or not 0 < len(precisions) == len(set(precisions)):
             raise ValueError(
-                f"precisions={precisions!r}: pass a list of distinct integers from 1 to {COARSEST} seconds."
+                f"precisions={precisions!r:.200}: pass a list of distinct integers from 1 to {COARSEST} seconds."
             )
         if not is_integer(samples) or not 0 < samples <= MOST_SAMPLES:
-            raise ValueError(f"samples={samples!r}: pass an integer from 1 to {MOST_SAMPLES}.")
+            raise ValueError(f"samples={samples!r:.200}: pass an integer from 1 to {MOST_SAMPLES}.")
         self.precisions = sorted(precisions, reverse=True)
         """Seconds, coarsest first."""
         self.samples = samples
@@ -84,14 +85,16 @@ class TimeSeries(Recipe):
     # ---------------------------------------------------------------- update
     def update_counter(self, name: str, count: int = 1, now: When = None) -> None:
         """Add to the count at every precision, atomically and in one round trip. ``count`` may be negative."""
-        self.update_counters({name: count}, now)
+        self.update_counters({_valid(name): count}, now)
 
     def update_counters(self, counts: Mapping[str, int], now: When = None) -> None:
         """Count for many names, in one round trip for every 50. Each name is updated atomically.
 
         Raises ValueError before anything is counted if a name or a count is invalid.
         """
-        time = "" if now is None else _whole(now)
+        if not isinstance(counts, Mapping):
+            raise ValueError(f"{counts!r:.200} is not a dict; pass one of names and counts.")
+        time = "" if now is None else str(_whole(now))
         for count in counts.values():
             _check_count(count)
         counts = {_valid(name): count for name, count in counts.items()}
@@ -99,9 +102,8 @@ class TimeSeries(Recipe):
         per_name = len(precisions) + 1
         for some in in_groups(list(counts), [per_name] * len(counts), min(NAMES_PER_CALL * per_name, ARGUMENTS - 1000)):
             keys = [f"{base}:known", *(f"{base}:{precision}:{name}" for name in some for precision in precisions)]
-            values = (counts[name] for name in some)
-            args = (time, self.samples, len(precisions), *precisions, *values)
-            self.client.ask(script("update_series", keys, *args))
+            numbers = (self.samples, len(precisions), *precisions, *(counts[name] for name in some))
+            self.client.ask(script("update_series", keys, time, *map(str, numbers)))
 
     # ------------------------------------------------------------------ read
     def get_counter(
@@ -143,14 +145,14 @@ class TimeSeries(Recipe):
         """
         after = after and _valid(after)
         if not is_integer(limit) or limit < 1:
-            raise ValueError(f"limit={limit!r}: pass the number of names that you want, at least 1.")
+            raise ValueError(f"limit={limit!r:.200}: pass the number of names that you want, at least 1.")
         precision = self.precisions[0] if precision is None else precision
         self._check_precision(precision)
         names: list[str] = []
         first, end = _range(precision)
         low = as_bytes(f"({precision}:{after}" if after else first)
         while len(names) < limit:
-            page = "LIMIT", 0, min(limit - len(names), 1000)
+            page = "LIMIT", "0", str(min(limit - len(names), 1000))
             [found] = self.client.ask(command("ZRANGEBYLEX", f"{self.base}:known", low, end, *page))
             if not (members := [*map(as_text, found)]):
                 break
@@ -173,15 +175,15 @@ class TimeSeries(Recipe):
         of all counters at the start. Several processes may clean at once.
         """
         result = CleanResult()
-        time = "" if now is None else _whole(now)
+        time = "" if now is None else str(_whole(now))
         known = f"{self.base}:known"
         precisions = [precision for precision in self._known_precisions() if due(precision)]
         total = sum(self.client.ask(command("ZLEXCOUNT", known, *_range(each)))[0] for each in precisions)
         for precision in precisions:
             first, end = _range(precision)
-            low, window = as_bytes(first), self.samples * precision
+            low, window = as_bytes(first), str(self.samples * precision)
             while True:
-                call = script("clean_series", [known], low, end, window, time, PAGE_WORK)
+                call = script("clean_series", [known], low, end, window, time, str(PAGE_WORK))
                 [(last, counters, slices, gone)] = self.client.ask(call)
                 if not last:
                     break
@@ -195,7 +197,7 @@ class TimeSeries(Recipe):
     def _known_precisions(self) -> Iterator[int]:
         """Yield the precisions of known counters, some of which may be of an earlier release."""
         known, low = f"{self.base}:known", "-"
-        while found := self.client.ask(command("ZRANGEBYLEX", known, low, "+", "LIMIT", 0, 1))[0]:
+        while found := self.client.ask(command("ZRANGEBYLEX", known, low, "+", "LIMIT", "0", "1"))[0]:
             precision = int(as_text(found[0]).partition(":")[0])
             yield precision
             low = f"[{precision};"
@@ -203,7 +205,7 @@ class TimeSeries(Recipe):
     def _check_precision(self, precision: object) -> None:
         if not is_integer(precision) or precision not in self.precisions:
             known = ", ".join(map(str, reversed(self.precisions)))
-            raise ValueError(f"Nothing is counted at a precision of {precision!r}; pass one of {known} (seconds).")
+            raise ValueError(f"Nothing is counted at a precision of {precision!r:.200}; pass one of {known} (seconds).")
 
     # ----------------------------------------------------------------- async
     aupdate_counter = sync_to_async(update_counter)
@@ -221,7 +223,7 @@ def _valid(name: object) -> str:
     """Return a name. ValueError if it is invalid."""
     name = plain(name)
     if not isinstance(name, str) or not name:
-        raise ValueError(f"{name!r} is not a name for a counter; pass a string that is not empty.")
+        raise ValueError(f"{name!r:.200} is not a name for a counter; pass a string that is not empty.")
     if len(name) > LONGEST:
         raise ValueError(f"The name {name[:20]!r}… has {len(name)} characters; pass one with at most {LONGEST}.")
     # Control characters, and surrogates, which cannot be sent.
@@ -232,14 +234,14 @@ def _valid(name: object) -> str:
 
 def _check_count(count: object) -> None:
     if not is_integer(count) or not 0 < abs(count) <= LARGEST:
-        raise ValueError(f"count={count!r}: pass an integer that is not 0 and has at most {DIGITS} digits.")
+        raise ValueError(f"count={count!r:.200}: pass an integer that is not 0 and has at most {DIGITS} digits.")
 
 
 def _whole(time: Time, rounded: Callable[[float], int] = math.floor) -> int:
     """Return a time in whole seconds."""
     number = seconds(time)
     if not 0 <= number < LATEST:
-        raise ValueError(f"{time!r} is not between the years 1970 and 3000; pass seconds, not milliseconds.")
+        raise ValueError(f"{time!r:.200} is not between the years 1970 and 3000; pass seconds, not milliseconds.")
     return rounded(number)
 
 

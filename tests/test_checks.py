@@ -3,19 +3,18 @@
 import io
 import re
 import uuid
+from contextlib import ExitStack
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from django.contrib.auth import get_user_model
 from django.core.checks import run_checks
 from django.core.management import call_command
-from django.db import connection, models
+from django.db import connection, connections, models
 from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import ExtractYear, Now, Random
 from django.db.models.lookups import Exact
-from django.db.utils import ConnectionHandler
 from django.test.utils import isolate_apps, override_settings
 
 import servers
@@ -24,6 +23,7 @@ from notifications_counter.checks.servers import check_server
 from notifications_counter.declaration import declaration
 from notifications_counter.models import BaseCount, Notification, UserNotificationsCount
 from tests.composite_owners.models import AppCount, CourseNotification, Vote, VoteCount
+from tests.databases.test_identity import NAMES
 from tests.support import make_counter
 from tests.tasks.models import Issue, ProjectIssueCount, ProjectTaskCount, RecurringTask, Task, UrgentTask
 
@@ -110,24 +110,6 @@ def test_transactions_of_sqlite(monkeypatch):
     for mode, ids in (("exclusive", set()), ("DEFERRED", {"W001"}), (None, {"W001"})):
         monkeypatch.setitem(connection.settings_dict["OPTIONS"], "transaction_mode", mode)
         assert found().keys() == ids
-
-
-POSTGRES = {"ENGINE": "django.db.backends.postgresql", "HOST": "127.0.0.1", "PORT": "5432", "NAME": "site"}
-SQLITE = {"ENGINE": "django.db.backends.sqlite3", "NAME": "site.sqlite3"}
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        (POSTGRES, {**POSTGRES, "HOST": "localhost", "PORT": 5432, "USER": "somebody"}, True),
-        (POSTGRES, {**POSTGRES, "TEST": {"MIRROR": "default"}}, False),
-        (SQLITE, {**SQLITE, "NAME": Path("site.sqlite3").absolute()}, True),
-        ({**SQLITE, "NAME": ":memory:"}, {**SQLITE, "NAME": ":memory:"}, False),
-    ],
-)
-def test_two_aliases_of_one_database(one, other, same, monkeypatch):
-    monkeypatch.setattr(checks.settings, "connections", ConnectionHandler({"default": one, "other": other}))
-    assert ("'other'" in found().get("E007", "")) == same
 
 
 # ---------------------------------------------------------------------------------------------------------- counters
@@ -311,6 +293,38 @@ def test_redis_is_asked_along_with_the_database():
         call_command("migrate", skip_checks=False, verbosity=0, stderr=(errors := io.StringIO()))
         assert "is unavailable" in errors.getvalue()
         assert SECRET not in errors.getvalue()
+
+
+@pytest.fixture
+def add_alias(django_db_setup, django_db_blocker, monkeypatch):
+    """A function that adds an entry to DATABASES, which is like the default one but for what is changed."""
+
+    def add(alias, **changed):
+        monkeypatch.setitem(connections.settings, alias, {**connection.settings_dict, **changed})
+
+    with django_db_blocker.unblock():
+        yield add
+        connections.close_all()
+    for alias in set(connections) - {"default"}:
+        del connections[alias]
+
+
+def test_another_alias_of_the_database(add_alias):
+    """Its id tells, whatever name or address leads to it."""
+    here = connection.settings_dict
+    add_alias("mirror", TEST={**here["TEST"], "MIRROR": "default"})
+    add_alias("nowhere", HOST=servers.HOST, PORT=servers.free_port(), NAME="/nowhere/at/all")
+    add_alias("empty", ENGINE="django.db.backends.dummy")
+    assert "E007" not in deployed()
+    with ExitStack() as stack:
+        if connection.vendor == "postgresql":
+            try:
+                add_alias("other", PORT=stack.enter_context(servers.pgbouncer(here["PORT"])).port)
+            except servers.Missing as reason:
+                pytest.skip(f"missing: {reason}")
+        else:
+            add_alias("other", **NAMES[connection.vendor](here["NAME"]))
+        assert "'other' in DATABASES is the same database as 'default'" in deployed()["E007"]
 
 
 def test_what_redis_says_of_itself():

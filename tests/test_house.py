@@ -28,6 +28,7 @@ LAYERS = """
     models
     buffer
     caches
+    reports
     conf exceptions signals internals
 """
 LEVEL = {name: level for level, line in enumerate(reversed(LAYERS.strip().splitlines())) for name in line.split()}

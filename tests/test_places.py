@@ -84,4 +84,4 @@ def test_an_outage_of_redis_is_logged_once_and_a_mistake_is_raised(monkeypatch, 
     with pytest.raises(KeyError) as mistake:
         run()
     assert mistake.value.__notes__ == ["d"]
-    assert [record.counter for record in caplog.records] == ["a", "c"]
+    assert [record.reason.partition(":")[0] for record in caplog.records] == ["a", "c"]

@@ -1,7 +1,9 @@
 """A router sends reads to a replica that lags behind: counts come from the primary."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.core.management import call_command
@@ -12,6 +14,7 @@ from django.utils import timezone
 
 import servers
 from notifications_counter.counters import unread, unread_by_kind
+from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.status import read_counter
 from tests.support import entries, notify, redis_out_of_reach, unheard, wait_until
@@ -91,6 +94,19 @@ def test_reads(replica, alice, redis_client):
         objects.create(user=alice, title="new", kind="new")
         assert_all_reads(alice, 3)
     assert not len(replica)
+
+
+def test_a_standby_at_the_address_of_the_primary(replica, alice):
+    """What it counts is cached for nobody, and not stored."""
+    unread_by_kind.flush()
+    unread.flush()
+    connection.close()
+    its_port = connections["replica"].settings_dict["PORT"]
+    with mock.patch.dict(connection.settings_dict, PORT=its_port), closing(connection):
+        assert unread.count(alice) == 3
+        with pytest.raises(ConfigurationError, match="is a standby"):
+            unread.flush()
+    assert_all_reads(alice)
 
 
 def test_maintenance(replica, few_healed, alice):

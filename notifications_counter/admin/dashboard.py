@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path
+from django.urls import path
 from django.utils.translation import gettext_lazy as _
 
 from ..databases.transactions import outside_transactions
@@ -20,7 +22,7 @@ from .base import MaintenanceAdmin, flush, recount
 class DashboardAdmin(MaintenanceAdmin):
     """A page instead of a list."""
 
-    def get_urls(self) -> list[URLPattern]:
+    def get_urls(self) -> list[Any]:
         view = self.admin_site.admin_view(self.changelist_view)
         return [path("", view, name="notifications_counter_dashboard_changelist")]
 

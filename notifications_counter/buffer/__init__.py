@@ -1,6 +1,6 @@
 """A counter's data in Redis; and the scripts and the client, which the recipes and live updates share."""
 
 from .buffer import Buffer
-from .types import MISSING, UNSURE, BufferStatus, Total
+from .types import BufferStatus
 
-__all__ = ["MISSING", "UNSURE", "Buffer", "BufferStatus", "Total"]
+__all__ = ["Buffer", "BufferStatus"]

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 
 from ..caches import reason_of
 from ..conf import options
 from ..exceptions import BufferUnavailable
+from ..reports import report
 
 LOG_SECONDS = 60  # between two messages about the same refusal
-
-logger = logging.getLogger("notifications_counter")
 
 
 class Breaker:
     """Whether the Redis of a cache is down. Logs the beginning and the end of each outage, once. The end is a warning
-    as well, so that a log of warnings shows that it is over."""
+    as well, so that a log of warnings shows that it is over.
+
+    ``oldest``  when the oldest connection that may be used was opened: the address may lead to another server since
+    """
 
     def __init__(self, alias: str):
         self.alias = alias
         self.down_since: float | None = None
-        self.outages = 0
+        self.oldest = -math.inf
         self.reason = ""  # of the last one
         self.retry_at = 0.0
         self._logged: dict[tuple[str, str], float] = {}
@@ -34,27 +35,22 @@ class Breaker:
         if self.retry_at > now:
             wait = f"is not asked again for {math.ceil(self.retry_at - now)} s"
             raise BufferUnavailable(f"Redis (cache {self.alias!r}) {wait}, since it failed: {self.reason}")
-        self.retry_at = now + options.RETRY_AFTER
+        self.oldest, self.retry_at = now, now + options.RETRY_AFTER
 
     def trip(self, error: Exception) -> BufferUnavailable:
         """Note a failure, and return the exception to raise."""
         now, self.reason = time.monotonic(), reason_of(error)
-        self.retry_at = now + options.RETRY_AFTER
+        self.oldest, self.retry_at = now, now + options.RETRY_AFTER
         if self.down_since is None:
             self.down_since = now
-            self.outages += 1
-            about = {"event": "redis_lost", "cache": self.alias, "reason": self.reason}
-            text = "Redis (cache %r) is unavailable; reads count rows meanwhile: %s"
-            logger.warning(text, self.alias, self.reason, extra=about)
+            report("redis_lost", cache=self.alias, reason=self.reason)
         return BufferUnavailable(f"Redis (cache {self.alias!r}) is unavailable: {self.reason}")
 
     def reset(self) -> None:
         """Note that Redis answers again."""
         since, self.down_since = self.down_since, None
         if since is not None:
-            seconds = time.monotonic() - since
-            about = {"event": "redis_found", "cache": self.alias, "seconds": round(seconds, 3)}
-            logger.warning("Redis (cache %r) answers again after %.1f s.", self.alias, seconds, extra=about)
+            report("redis_found", cache=self.alias, seconds=round(time.monotonic() - since, 3))
 
     def refused(self, name: str, error: Exception) -> BufferUnavailable:
         """Note that Redis, or the pool, has refused one call, and return the exception to raise. This is no outage."""
@@ -62,7 +58,5 @@ class Breaker:
         about = name, reason.partition(" ")[0]  # the rest of a message may differ each time
         if now - self._logged.get(about, -math.inf) > LOG_SECONDS:
             self._logged[about] = now
-            extra = {"event": "redis_refuses", "cache": self.alias, "command": name, "reason": reason}
-            text = "Redis (cache %r) has refused %s; reads count rows meanwhile: %s"
-            logger.error(text, self.alias, name, reason, extra=extra)
+            report("redis_refuses", cache=self.alias, command=name, reason=reason)
         return BufferUnavailable(f"Redis (cache {self.alias!r}) has refused {name}: {reason}")

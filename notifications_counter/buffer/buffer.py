@@ -11,25 +11,26 @@ from uuid import uuid4
 
 from ..conf import options
 from ..exceptions import BufferUnavailable
-from .calls import ARGUMENTS, OWNERS_PER_CALL, REASON, Argument, Call, as_json, chunked, command, script
+from .calls import ARGUMENTS, OWNERS_PER_CALL, REASON, Argument, Call, T, as_json, chunked, command, script
 from .client import Client
 from .types import (
     OFF,
-    UNSURE,
     BufferStatus,
     Delta,
     Fetched,
     IntentAge,
     Lease,
     Peek,
-    Total,
+    as_bytes,
     as_integer,
     as_pairs,
     as_text,
-    as_totals,
 )
 
 LEASE = 10  # seconds; safety does not depend on it
+READ_AT_ONCE = ARGUMENTS - 1
+"""Owners whose totals one call reads."""
+
 EXACT = 2**53  # Redis adds integers below this exactly, and a larger change is unknown to it
 
 OFF_SECONDS = 5
@@ -75,25 +76,29 @@ class Buffer:
         return self.client.ask(self._script(name, *args))[0]
 
     # ------------------------------------------------------------------ reads: none of these raises
-    def totals(self, pks: Sequence[object]) -> list[Total]:
-        """Return the cached totals of owners, given by primary keys, in one round trip. All are UNSURE if Redis does
-        not answer, or counting is off, or another declaration is in force, or everyone is in doubt."""
-        unsure: list[Total] = [UNSURE] * len(pks)
+    def totals(self, pks: Sequence[T]) -> tuple[dict[T, int], list[T]]:
+        """Return the cached totals of up to READ_AT_ONCE owners, given by primary keys, and those owners whose totals
+        nobody has cached. Redis vouches for nothing of the others: they are in flight, or leased, or everyone is in
+        doubt, another declaration is in force, counting is off, or Redis does not answer.
+
+        The key of a total contains the generation. So the first round trip guesses that it is still the last one that
+        was seen, and reads `ready` along with the totals. If that has changed, a second one asks again.
+        """
         if self.is_silent:
-            return unsure
+            return {}, []
         trusted, prefix = self._trusted
-        calls = [
-            command("MGET", self._ready, *[f"{prefix}{pk}" for pk in some]) for some in chunked(pks, ARGUMENTS - 1)
-        ]
-        found: list[Total] = []
-        for reply in self.client.send(calls):
-            if isinstance(reply, BufferUnavailable):
-                return unsure
-            ready, *values = reply
-            if ready != trusted:
-                return self.totals(pks) if self._trust(ready) else unsure
-            found += as_totals(values)
-        return found
+        [reply] = self.client.send([command("MGET", self._ready, *[f"{prefix}{pk}" for pk in pks])])
+        if isinstance(reply, BufferUnavailable):
+            return {}, []
+        ready, *values = reply
+        if ready != trusted:
+            return self.totals(pks) if self._trust(ready) else ({}, [])
+        try:
+            return dict(zip(pks, map(int, values), strict=True)), []  # nearly always, all are there
+        except (TypeError, ValueError):
+            found = list(zip(pks, values, map(as_integer, values), strict=True))
+            cached = {pk: total for pk, _, total in found if total is not None}
+            return cached, [pk for pk, value, _ in found if value is None]
 
     def _trust(self, ready: str | bytes | None) -> bool:
         """Read totals under this value of ``ready`` from now on. Returns False if there are none: it is missing, says
@@ -119,7 +124,7 @@ class Buffer:
     def lease(self, owner_keys: Sequence[str]) -> Lease:
         """Take leases on owners whose totals are not cached, unless they are in flight, or somebody has one."""
         token = uuid4().hex
-        [reply] = self.client.send([self._script("lease", as_json(owner_keys), self.fingerprint, token, LEASE)])
+        [reply] = self.client.send([self._script("lease", as_json(owner_keys), self.fingerprint, token, str(LEASE))])
         if isinstance(reply, BufferUnavailable):
             return Lease("", token, frozenset())
         generation, *indexes = reply
@@ -130,7 +135,7 @@ class Buffer:
         kept = {owner_key: count for owner_key, count in counts.items() if owner_key in lease.owner_keys}
         if kept:
             texts = json.dumps(list(map(str, kept.values())))
-            args = lease.generation, lease.token, options.TOTAL_TTL, as_json(list(kept)), texts
+            args = lease.generation, lease.token, str(options.TOTAL_TTL), as_json(list(kept)), texts
             self.client.send([self._script("keep", *args)])  # the counts are right, whether Redis answers or not
 
     # ----------------------------------------------------------------- writes
@@ -165,7 +170,7 @@ class Buffer:
 
     def listen(self, seconds: int) -> None:
         """Have owners whose counts change published on the channel ``live`` for some time, as lists in JSON."""
-        self.client.ask(command("SET", self.key("listeners"), 1, "EX", seconds))
+        self.client.ask(command("SET", self.key("listeners"), "1", "EX", str(seconds)))
 
     # ------------------------------------------------------------------ flush
     def cut(self, mark: str, batch: str, new: str) -> tuple[str, int]:
@@ -178,7 +183,7 @@ class Buffer:
         """Return owners of the batch, from one rank to another."""
         found: list[Fetched] = []
         for rank in range(first, last + 1, OWNERS_PER_CALL):
-            rows = self._run("fetch", rank, min(rank + OWNERS_PER_CALL - 1, last))
+            rows = self._run("fetch", str(rank), str(min(rank + OWNERS_PER_CALL - 1, last)))
             found += (Fetched(as_text(owner_key), *map(as_integer, numbers)) for owner_key, *numbers in rows)
         return found
 
@@ -209,18 +214,18 @@ class Buffer:
         """Yield every intent that is announced and not confirmed."""
         cursor = "0"
         while True:
-            [(reply, page)] = self.client.ask(command("HSCAN", self.key("intents"), cursor, "COUNT", 100))
+            [(reply, page)] = self.client.ask(command("HSCAN", self.key("intents"), cursor, "COUNT", "100"))
             yield from (IntentAge.of(as_text(intent), entry) for intent, entry in as_pairs(page))
             if (cursor := as_text(reply)) == "0":
                 return
 
     def ground(self, intent: str, drop: bool = False) -> None:
         """Doubt the owners of an intent whose transaction may still commit; ``drop`` it if that must be dead."""
-        self._run("ground", intent, int(drop))
+        self._run("ground", as_bytes(intent), "1" if drop else "")
 
     def note_run(self, failure: str = "") -> None:
         """Note that the flusher has just run, and why it failed, if it did."""
-        self.client.ask(command("HSET", self.key("state"), "ran_at", int(time.time()), "failure", failure[:REASON]))
+        self.client.ask(command("HSET", self.key("state"), "ran_at", f"{time.time():.0f}", "failure", failure[:REASON]))
 
     # ------------------------------------------------------------------- walk
     def peek(self, owner_keys: Sequence[str]) -> dict[str, Peek]:

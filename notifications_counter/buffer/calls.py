@@ -11,7 +11,9 @@ from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
-Argument = str | int | bytes
+Argument = str | bytes
+"""What is sent. No number: hiredis takes its ``repr()``, where the handler of a signal may run. If that raises, as at a
+time limit, hiredis crashes the process."""
 
 ARGUMENTS = 3900
 """The most arguments of a command. Some managed servers refuse 4,000."""
@@ -48,7 +50,7 @@ def command(name: str, key: str, *args: Argument) -> Call:
 def script(name: str, keys: Sequence[str], *args: Argument) -> Call:
     """Return the call of the script in ``lua/<name>.lua``."""
     source, sha = _load(name)
-    return Call(name, keys[0], ("EVALSHA", sha, len(keys), *keys, *args), source)
+    return Call(name, keys[0], ("EVALSHA", sha, str(len(keys)), *keys, *args), source)
 
 
 @cache

@@ -6,8 +6,8 @@ import atexit
 import math
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 from weakref import WeakSet
@@ -24,12 +24,17 @@ from ..exceptions import BufferUnavailable, ConfigurationError
 from .breaker import Breaker
 from .calls import REASON, Answer, Argument, Call, command, script
 from .connection import FAILURES, Connection
+from .types import as_text
 
 EXHAUSTED: Any = getattr(redis.exceptions, "MaxConnectionsError", ())
 """What a pool raises if all its connections are in use, since redis-py 6."""
 
 FRESH_SECONDS = 0.1
 """Seconds for which a connection is used again without a test whether it is still alive. The test is a system call."""
+
+OLD_SECONDS = 60
+"""The age at which a connection is closed. If the address leads to a new master while the old one lives on, that one
+would go on answering, and what it is told is lost."""
 
 NOTE_SECONDS = 10  # between two notes of a process about trouble
 RECENT_SECONDS = 60  # after these, trouble that no process has noted again is over
@@ -110,10 +115,13 @@ class Client:
         """Return INFO of each server, or of the one that holds ``key``; empty if it is refused. Managed servers allow
         it, unlike CONFIG GET."""
         try:
-            if self._pool is not None:
-                return [self.redis.info()]
-            nodes = [self.redis.get_node_from_key(key)] if key else self.redis.get_primaries()
-            return [self.redis.info(target_nodes=node) for node in nodes]
+            with self._closed_if_interrupted():
+                if self._pool is not None:  # the server of the scripts, which another connection may not lead to
+                    *_, (_, reply) = self._exchange([Call("INFO", "", ("INFO",))])
+                    lines = [] if isinstance(reply, ResponseError) else as_text(reply).splitlines()
+                    return [dict(line.split(":", 1) for line in lines if ":" in line)]
+                nodes = [self.redis.get_node_from_key(key)] if key else self.redis.get_primaries()
+                return [self.redis.info(target_nodes=node) for node in nodes]
         except ResponseError:
             return [{}]
         except FAILURES as error:
@@ -131,9 +139,9 @@ class Client:
         """Raise BufferUnavailable while Redis is down. It is up if it accepts a write: a server that refuses writes,
         such as a replica, still answers readers, with old data."""
         self.breaker.check()
-        if self._can_hold:  # the address may lead to another server now, but only for new connections
-            self._pool.disconnect(inuse_connections=False)
-        *_, (_, reply) = self._exchange([command("DEL", f"{call.key}:probe")])
+        # On the node that was asked, by the hash tag. No name of a caller's begins right behind that.
+        probe = call.key.partition("}")[0] + "}:probe"
+        *_, (_, reply) = self._exchange([command("DEL", probe)])
         if isinstance(reply, ResponseError):
             raise self.breaker.trip(reply)
         self.breaker.reset()
@@ -162,10 +170,23 @@ class Client:
     def _can_hold(self) -> bool:
         return type(self._pool) is redis.ConnectionPool
 
+    @contextmanager
+    def _closed_if_interrupted(self) -> Iterator[None]:
+        """Close the pool's connections if anything but an error of redis-py ends a call, such as a time limit: redis-py
+        may have put one back on which a reply is still to come, and would give that to the next command."""
+        try:
+            yield
+        except FAILURES:
+            raise
+        except BaseException:
+            self.redis.disconnect_connection_pools() if self._pool is None else self._pool.disconnect()
+            raise
+
     def _exchange(self, calls: Sequence[Call], wait: bool = True) -> list[Answer]:
         """Send calls over this thread's connection, and return calls with their replies; see ``Connection``."""
         if self._pool is None:
-            return self._exchange_with_nodes(calls)
+            with self._closed_if_interrupted():
+                return self._exchange_with_nodes(calls)
         connection = self._take()
         try:
             answers = connection.exchange(calls, wait or not connection.is_held)
@@ -182,11 +203,13 @@ class Client:
         """Return the connection that this thread holds, or one of the pool. What interrupts the thread meanwhile, such
         as a handler of a signal, gets another one."""
         held: Connection | None = vars(self._thread).pop("held", None)
+        oldest = max(self.breaker.oldest, time.monotonic() - OLD_SECONDS)
         if held is not None:
-            if held.outages == self.breaker.outages and held.is_usable(FRESH_SECONDS):
+            if held.opened >= oldest and held.is_usable(FRESH_SECONDS):
                 return held
             held.release(close=True)
-        connection = Connection(self._pool, self.breaker.outages)
+        with self._closed_if_interrupted():
+            connection = Connection(self._pool, oldest)
         is_up = self.breaker.down_since is None  # otherwise it may lead to a server that is replaced meanwhile
         if is_up and self._can_hold and len(self._held) < self._pool.max_connections // 2:
             self._held.add(connection)
@@ -234,4 +257,4 @@ class Refusing(Client):
 
 def trouble_call(reason: str = "") -> Call:
     """Return the call that notes trouble, if there is a ``reason``, and replies with the last one of all processes."""
-    return script("trouble", [f"{{{options.KEY_PREFIX}:trouble}}"], reason, RECENT_SECONDS)
+    return script("trouble", [f"{{{options.KEY_PREFIX}:trouble}}"], reason, str(RECENT_SECONDS))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from redis.exceptions import ConnectionError, NoScriptError, RedisClusterException, RedisError, ResponseError
 
@@ -14,6 +16,9 @@ from .calls import Answer, Call
 
 FAILURES = (RedisError, RedisClusterException, OSError)
 """All that redis-py raises if Redis does not answer, or refuses."""
+
+_opened: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
+"""When connections of redis-py were opened, by the monotonic clock, as far as we have seen it."""
 
 
 class Connection:
@@ -23,19 +28,24 @@ class Connection:
     ``late``     calls and replies that were read before the connection is used again
     ``is_held``  whether a thread keeps it after a call
     ``known``    names of calls that the server has answered
-    ``outages``  how many there had been when it was made
+    ``opened``   when it was opened, by the monotonic clock
     """
 
     is_held = False
 
-    def __init__(self, pool: Any, outages: int):
-        self.pool, self.outages = pool, outages
+    def __init__(self, pool: Any, oldest: float):
+        """Take a connection of a pool. If it was opened before ``oldest``, or perhaps so by others, open it again."""
+        self.pool = pool
         self.owed: list[Call] = []
         self.late: list[Answer] = []
         self.known: set[str] = set()
         self._pid, self._used = os.getpid(), time.monotonic()
         self._connection = pool.get_connection()
         self._connection.register_connect_callback(self._begin_anew)
+        self.opened = _opened.get(self._connection, -math.inf)
+        if self.opened < oldest:
+            self._connection.disconnect()
+            self._connection.connect()
 
     def exchange(self, calls: Sequence[Call], wait: bool) -> list[Answer]:
         """Send calls in one go. Returns each call that was owed a reply with this reply, which may be a ResponseError;
@@ -87,8 +97,10 @@ class Connection:
         except FAILURES:
             return False
 
-    def _begin_anew(self, connection: object) -> None:
-        """Redis-py has connected again: somebody had closed the connection, or the server was restarted."""
+    def _begin_anew(self, connection: Any) -> None:
+        """Redis-py has connected again: the connection was too old, somebody had closed it, or the server was
+        restarted."""
+        self.opened = _opened[connection] = time.monotonic()
         self.owed.clear()
         self.known.clear()
 
@@ -101,6 +113,6 @@ class Connection:
             self.pool.release(self._connection)
             self._connection = None
 
-    def __del__(self) -> None:  # the thread that held it has ended
+    def __del__(self) -> None:  # the thread that held it has ended, or it was not opened
         with suppress(AttributeError):  # nothing was connected
             self.release()

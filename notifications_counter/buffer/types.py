@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, NamedTuple
 
 UNREADABLE = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
@@ -21,22 +20,6 @@ LIMIT = 2**63
 
 OFF = "off"
 """The value of `ready` while counting is off."""
-
-
-class Absent(Enum):
-    """Why a reader has no cached total.
-
-    ``MISSING``  nobody has cached it: count the rows under a lease, and keep their number
-    ``UNSURE``   Redis does not vouch for it, or does not answer: count the rows
-    """
-
-    MISSING = 1
-    UNSURE = 2
-
-
-MISSING, UNSURE = Absent.MISSING, Absent.UNSURE
-
-Total = int | Absent
 
 
 class Lease(NamedTuple):
@@ -123,14 +106,6 @@ class IntentAge:
             return cls(id, int(about["began"]), int(about["checked"]))
         except UNREADABLE:
             return cls(id)
-
-
-def as_totals(values: Sequence[Any]) -> list[Total]:
-    """Return what is cached as totals. Those in flight, foreign data and leases are UNSURE."""
-    with suppress(TypeError, ValueError):
-        return list(map(int, values))  # faster
-    integers = map(as_integer, values)
-    return [MISSING if v is None else UNSURE if i is None else i for v, i in zip(values, integers, strict=True)]
 
 
 def as_text(value: object) -> str:

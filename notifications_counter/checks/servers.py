@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.core.checks import Tags, register
-from django.db import DatabaseError, connections
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DatabaseError, Error, connections
 from django.db.models import CharField, Field, TextField
 
 from ..buffer.buffer import IDENTITY
@@ -14,6 +15,7 @@ from ..buffer.client import client_of
 from ..caches import SiteCache
 from ..conf import options
 from ..counters import Counter
+from ..databases.identity import identify
 from ..exceptions import BufferUnavailable
 from ..models.fields import exact_collation, target_of
 from .counters import sound_counters
@@ -75,6 +77,32 @@ def check_server(info: dict[str, Any]) -> Messages:
             f"Redis may evict changes that are not flushed yet, because its maxmemory-policy is {policy}.",
             "Set maxmemory-policy to noeviction, or to one of the volatile-* policies.",
         )
+
+
+@register(TAG, Tags.database, deploy=True)
+def check_aliases(databases: Databases, **_: object) -> Messages:
+    """Check that each database of the counters has one alias. Its id tells, whatever address and options lead to it."""
+    for alias in dict.fromkeys(counter.db for counter in counters_in(databases)):
+        for other in connections:
+            is_mirror = connections[other].settings_dict["TEST"]["MIRROR"] == alias
+            if other != alias and not is_mirror and _id_of(other) == _id_of(alias) != "":
+                yield error(
+                    "E007",
+                    f"{other!r} in DATABASES is the same database as {alias!r}, whose rows are counted. Rows that are "
+                    f"written through {other!r} are not counted.",
+                    f"Write through {alias!r} and remove {other!r}. If {other!r} is only read from, set "
+                    f"DATABASES[{other!r}]['TEST'] to {{'MIRROR': {alias!r}}}.",
+                )
+
+
+def _id_of(alias: str) -> str:
+    """Return the id of a database; empty if it has none, or is unreachable."""
+    try:
+        return identify(connections[alias]).id
+    except (Error, ImproperlyConfigured):
+        return ""
+    finally:
+        connections[alias].close_if_unusable_or_obsolete()
 
 
 @register(TAG, Tags.database, deploy=True)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from django.apps import AppConfig
 from django.conf import settings
 from django.core.checks import register
 from django.db import connections
 
-from ..caches import SettingsDict, SiteCache
+from ..caches import SiteCache
 from ..conf import SETTING, mistakes, options
 from ..writes.hook import missing
 from .counters import sound_counters
@@ -61,7 +59,7 @@ def check_cache_in_production(**_: object) -> Messages:
 # -------------------------------------------------------------------- databases
 @register(TAG)
 def check_databases(**_: object) -> Messages:
-    """Check that each database of the counters has one alias, and that SQLite suits more than one process."""
+    """Check that SQLite suits more than one process."""
     for alias in dict.fromkeys(counter.db for counter in sound_counters()):
         connection = connections[alias]
         if hasattr(connection, "is_in_memory_db") and not connection.is_in_memory_db():
@@ -72,15 +70,6 @@ def check_databases(**_: object) -> Messages:
                     f"The SQLite database {alias!r} uses deferred transactions.",
                     "A transaction that reads before it writes fails with 'database is locked' if another process "
                     f"is writing. Set DATABASES[{alias!r}]['OPTIONS']['transaction_mode'] to 'IMMEDIATE'.",
-                )
-        for other in connections:
-            if other != alias and _is_same_database(connection.settings_dict, connections[other].settings_dict, alias):
-                yield error(
-                    "E007",
-                    f"{other!r} in DATABASES is the same database as {alias!r}, whose rows are counted. Rows that are "
-                    f"written through {other!r} are not counted.",
-                    f"Write through {alias!r} and remove {other!r}. If {other!r} is only read from, set "
-                    f"DATABASES[{other!r}]['TEST'] to {{'MIRROR': {alias!r}}}.",
                 )
 
 
@@ -115,20 +104,3 @@ def check_hook(**_: object) -> Messages:
             "Another app has replaced this method of Django after the counters wrapped it. List that app before "
             "'notifications_counter' in INSTALLED_APPS, or make it call the method that it replaces.",
         )
-
-
-def _is_same_database(one: SettingsDict, other: SettingsDict, alias: str) -> bool:
-    """Return whether two entries of DATABASES have the same tables, and the second is no mirror in tests."""
-    return _address(one) == _address(other) and _address(one) is not None and other["TEST"].get("MIRROR") != alias
-
-
-def _address(entry: SettingsDict) -> tuple[object, ...] | None:
-    """Return the address of a database, or None if it is unknown or in memory."""
-    name, host = str(entry["NAME"] or ""), entry["HOST"]
-    if entry["ENGINE"].endswith(".sqlite3"):
-        return None if not name or "memory" in name else (Path(name).resolve(),)
-    if not name:
-        return None
-    # With other options, PostgreSQL may look into another schema.
-    schema = entry["OPTIONS"].get("options")
-    return entry["ENGINE"], "localhost" if host in ("", "127.0.0.1") else host, str(entry["PORT"]), name, schema

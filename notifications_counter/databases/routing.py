@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
 
-from django.db import DEFAULT_DB_ALIAS, router
+from django.db import router
 from django.db.models import Model
 
-from ..internals import BaseDatabaseWrapper
+from ..internals import DEFAULT_DB_ALIAS, BaseDatabaseWrapper
 
 UNCHANGED: AbstractContextManager[None] = nullcontext()
 """A context that changes nothing."""

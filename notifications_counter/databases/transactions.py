@@ -1,4 +1,4 @@
-"""Whether a connection is in a transaction."""
+"""Whether a connection is in a transaction, and sees what others see."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeVar
 from django.db import connections, transaction
 
 from ..exceptions import NotInTransaction
-from ..internals import BaseDatabaseWrapper, in_manual_transaction
+from ..internals import BaseDatabaseWrapper, has_snapshot, in_manual_transaction
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -44,3 +44,30 @@ def forbid_transaction(using: str) -> None:
             "be rolled back, and miss what others commit. Call it outside of atomic() and of transactions begun by raw "
             "SQL, with autocommit switched on."
         )
+
+
+def sees_what_others_see(connection: BaseDatabaseWrapper, table: str) -> bool:
+    """Return whether the next statement sees all committed rows of a table and no others, so that what it counts is
+    right for everyone. Asks the database, because its own settings, or raw SQL, may have decided that."""
+    table, is_alone = connection.ops.quote_name(table), not connection.in_atomic_block
+    if connection.vendor == "postgresql":
+        return _ask(
+            connection,
+            "SELECT NOT row_security_active(%s) AND NOT pg_is_in_recovery() AND txid_current_if_assigned() IS NULL"
+            " AND (%s OR current_setting('transaction_isolation') LIKE 'read %%')",
+            table,
+            is_alone,
+        )
+    if not is_alone:  # the others do not tell at which level a transaction is, nor whether it has written
+        return False
+    if not hasattr(connection, "mysql_is_mariadb"):
+        return not has_snapshot(connection)
+    level = "tx_isolation" if connection.mysql_is_mariadb else "transaction_isolation"
+    # It reads the table, so that a level that is set for a single transaction only is not that of the next statement.
+    return _ask(connection, f"SELECT @@{level} <> 'READ-UNCOMMITTED' OR EXISTS (SELECT 1 FROM {table} WHERE 1 = 0)")
+
+
+def _ask(connection: BaseDatabaseWrapper, question: str, *params: str | bool) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(question, params or None)
+        return bool(cursor.fetchone()[0])

@@ -30,9 +30,8 @@ from django.db.models import (
     When,
 )
 from django.db.models.functions import Coalesce
-from django.db.models.lookups import Exact, IsNull
 
-from ..internals import AND, BaseDatabaseWrapper, Col, WhereNode
+from ..internals import AND, BaseDatabaseWrapper, Col, Exact, IsNull, WhereNode
 from ..models.fields import ExactCharField, field_of, is_converted_by_django, target_of
 
 Facts = dict[str, object]

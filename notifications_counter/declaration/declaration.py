@@ -119,10 +119,14 @@ class Declaration(Owners):
     def condition(self) -> Condition:
         return Condition(self.source, self.q, self.sum)
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
-        """A digest of what is counted, for whom, and where the totals are. It includes neither the name of the counter
-        nor SQL, which differs between versions of Django."""
+        """A digest of what is counted, for whom, and where: processes with another KEY_PREFIX don't see what this one
+        tells Redis. It includes neither the name of the counter nor SQL, which differs between versions of Django."""
+        return digest(options.KEY_PREFIX, self._content)
+
+    @cached_property
+    def _content(self) -> str:
         source, totals = self.source._meta, self.totals._meta
         fields = (*self.owner_fields, field_of(self.totals, self.field))
         about = [source.db_table, totals.db_table, *(field.column for field in fields), as_code(self.q)]

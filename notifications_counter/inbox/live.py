@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -30,9 +29,8 @@ from ..conf import options
 from ..counters import Counter
 from ..exceptions import BufferUnavailable
 from ..places import Place, at
+from ..reports import report
 from .badges import Badge, BadgeCount, counts_of
-
-logger = logging.getLogger("notifications_counter")
 
 # Seconds.
 GAP = 0.25  # between two reads
@@ -123,10 +121,7 @@ class Feeds:
             except Exception as error:
                 if not self._is_deaf:
                     unforeseen = None if isinstance(error, FAILURES) else error
-                    reason = reason_of(error)
-                    about = {"event": "live_late", "reason": reason}
-                    text = "Live counts are late, because Redis cannot be heard: %s"
-                    logger.warning(text, reason, exc_info=unforeseen, extra=about)
+                    report("live_late", exc_info=unforeseen, reason=reason_of(error))
                 self._is_deaf = True
             finally:
                 connections.close_all()

@@ -9,9 +9,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
-from django.contrib.auth import SESSION_KEY, get_user
+from django.contrib.auth import get_user
 from django.contrib.auth.decorators import login_not_required
-from django.core.handlers.asgi import ASGIRequest
 from django.db import DatabaseError, connections
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.utils.translation import gettext as _
@@ -21,7 +20,7 @@ from django.views.decorators.vary import vary_on_cookie
 
 from ..counters import unread
 from ..databases.transactions import outside_transactions
-from ..internals import end_request_thread
+from ..internals import SESSION_KEY, ASGIRequest, end_request_thread
 from .api import Refused, not_logged_in
 from .badges import Badge, badges_of, counts_of, user_of
 from .live import Feed, feeds

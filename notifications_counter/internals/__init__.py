@@ -2,7 +2,8 @@
 
 Other modules import such names from here. Calls are small functions; attributes that are read too often for a call, or
 are set, are in ``ATTRIBUTES``. ``tests/test_internals.py`` checks what we rely on against the installed versions, and
-fails if the app uses a name that is not listed here. This package imports nothing else of ours.
+fails if the app uses a name that is neither here nor in Django's documentation. This package imports nothing else of
+ours.
 """
 
 from .django import *  # noqa: F403

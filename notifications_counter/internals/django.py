@@ -6,10 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from asgiref.sync import SyncToAsync
+from django.contrib.auth import SESSION_KEY
+from django.core.handlers.asgi import ASGIRequest
+from django.db import DEFAULT_DB_ALIAS
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.writer import MigrationWriter
 from django.db.models.constants import OnConflict
-from django.db.models.expressions import Col
+from django.db.models.expressions import Col, Combinable
+from django.db.models.lookups import Exact, In, IsNull
 from django.db.models.query_utils import DeferredAttribute
 from django.db.models.sql import DeleteQuery, InsertQuery, Query, UpdateQuery
 from django.db.models.sql.compiler import SQLCompiler, SQLDeleteCompiler, SQLInsertCompiler, SQLUpdateCompiler
@@ -35,17 +39,27 @@ __all__ = [
     # The nodes of a condition, which Python can evaluate only if it knows them.
     "AND",
     "Col",
+    "Exact",
     "ExtraWhere",
+    "In",
+    "IsNull",
     "WhereNode",
+    # The type of all expressions, F() included.
+    "Combinable",
     # Writes the condition of a counter as code that is the same in every process.
     "MigrationWriter",
     # The descriptor of a field that reads the instance's __dict__. Another one may return anything.
     "DeferredAttribute",
+    # "default": the alias that a site without routers works on.
+    "DEFAULT_DB_ALIAS",
     # The type of a connection, and of a function that executes a statement on it.
     "BaseDatabaseWrapper",
     "WrapperContext",
     "Execute",
     "Param",
+    # What says that a server can stream, and where a session has its user.
+    "ASGIRequest",
+    "SESSION_KEY",
     # Helpers that Django's own apps use as well.
     "autodiscover_modules",
     "url_has_allowed_host_and_scheme",
@@ -68,18 +82,23 @@ ATTRIBUTES = {
         "close_if_unusable_or_obsolete": "Django calls it between requests; a command calls it between runs.",
         "commit_on_exit": "False in an atomic block inside such a transaction, which does not commit it.",
         "connection": "The driver's connection, None until it is needed.",
-        "execute_wrappers": "A list. We insert ours at the front for a while; execute_wrapper() pops the last one.",
+        "execute_wrappers": "A list, outermost first. We insert ours in front; execute_wrapper() pops the last one.",
         "features": "What the database can do: see features.",
         "is_usable": "Asks the server whether it still answers, past all wrappers.",
         "in_atomic_block": "Whether atomic() has opened a transaction. Already False when it commits.",
-        "introspection": "The tables that exist. Another app's migration may write before ours are created.",
+        "introspection": "See introspection.",
         "is_in_memory_db": "SQLite in memory has one process, so it needs no IMMEDIATE transactions.",
+        "ops": "See ops.",
         "mysql_is_mariadb": "The exact collations of the two have different names.",
         "run_on_commit": "A list of (savepoint ids, function, robust), called in this order. A rollback empties it.",
         "settings_dict": "The database's entry of DATABASES, with defaults.",
     },
     "connections": {
         "all": "With initialized_only, the connections of this thread, without making the others.",
+        "close_all": "Closes those of this thread.",
+    },
+    "introspection": {
+        "table_names": "The tables that exist. Another app's migration may write before ours are created.",
     },
     "features": {
         "can_return_columns_from_insert": "INSERT … RETURNING.",
@@ -91,6 +110,10 @@ ATTRIBUTES = {
     "ops": {
         "compiler": "The class for a name such as SQLInsertCompiler. Another class is not Django's.",
         "for_update_sql": "FOR UPDATE in the database's syntax.",
+        "quote_name": "A name in the database's quotes.",
+    },
+    "on_conflict": {
+        "UPDATE": "ON CONFLICT DO UPDATE.",
     },
     "query": {
         "alias_refcount": "The tables that it uses, and how often: 0 if a join was dropped.",
@@ -121,7 +144,7 @@ ATTRIBUTES = {
     },
     "compiler": {
         "apply_converters": "Converts the driver's values to those of fields. Rows must be lists.",
-        "as_sql": "SQL and parameters; of an INSERT, a list of these.",
+        "as_sql": "SQL and parameters; of an INSERT, a list of these. We replace it while it is executed.",
         "connection": "Where the statement goes.",
         "execute_returning_sql": "UPDATE … RETURNING, from Django 6.0 on; wrapped like execute_sql().",
         "execute_sql": "Sends the statement. An UPDATE or DELETE returns a number of rows.",
@@ -129,8 +152,20 @@ ATTRIBUTES = {
         "query": "What it compiles.",
     },
     "field": {
+        "column": "Its name in the database, None if it has none.",
+        "get_col": "The field as a column of a table.",
+        "has_db_default": "Whether it has a db_default.",
+        "has_default": "Whether it has a default.",
         "target_field": "The field that a foreign key refers to.",
         "prepare_database_save": "Of an instance: what a foreign key to it stores.",
+    },
+    "options": {
+        "concrete_model": "The model behind proxies.",
+        "total_unique_constraints": "Unique constraints without a condition.",
+    },
+    "router": {
+        "allow_migrate_model": "Whether a model's table belongs into a database.",
+        "routers": "Those of DATABASE_ROUTERS. Without any, asking costs more than it tells.",
     },
     "signal": {
         "receivers": "Empty if nobody listens. Then nothing needs to be computed for them.",

@@ -12,6 +12,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 __all__ = [
     "as_manual_transaction",
+    "has_snapshot",
     "in_manual_transaction",
     "watch_transactions",
 ]
@@ -99,6 +100,23 @@ def in_manual_transaction(connection: BaseDatabaseWrapper) -> bool:
         with suppress(driver.Error):  # the next statement will raise it
             driver.ping(reconnect=False)
     return driver.server_status & mask != idle
+
+
+def has_snapshot(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether a connection to SQLite may see old rows outside of transactions, or rows that are not committed.
+
+    While a statement is not read to its end, as by ``iterator()``, SQLite shows the rows as they were when it began, if
+    the file has a write-ahead log. Nothing tells whether there is one, but SQLite replaces no function meanwhile.
+    """
+    connection.ensure_connection()
+    driver = connection.connection
+    [(shows_uncommitted,)] = driver.execute("PRAGMA read_uncommitted")
+    try:
+        for _ in range(2):  # the first one may be new
+            driver.create_function("counters_probe", 0, int)
+    except driver.OperationalError:
+        return True
+    return bool(shows_uncommitted)
 
 
 @contextmanager

@@ -18,8 +18,8 @@ from ..counters import Counter
 from ..exceptions import EXPECTED, explain
 from ..monitoring.status import read_counter
 from ..places import LocalCounter, local_counters
+from ..signals import event_reported
 from ..upkeep.findings import Result
-from ..upkeep.news import happened
 
 SIGN_OF_LIFE = 5.0
 """Seconds between two lines of progress in a long step."""
@@ -72,15 +72,15 @@ class CounterCommand(BaseCommand):
         """Show how far the flush, heal or recount of a counter has come."""
         self.begin()
 
-        def show(type: str, fields: Mapping[str, Any], **_: object) -> None:
-            if step := {"stored": "flushed", "compared": "compared"}.get(type):
-                self.show(f"{name}: owners {step}", fields["owners"], fields.get("of"))
+        def show(event: str, fields: Mapping[str, Any], **_: object) -> None:
+            if event in ("stored", "compared"):
+                self.show(f"{name}: owners {event}", fields["owners"], fields.get("of"))
 
-        happened.connect(show)
+        event_reported.connect(show)
         try:
             yield
         finally:
-            happened.disconnect(show)
+            event_reported.disconnect(show)
 
     def say_wrong(self, name: str, result: Result) -> None:
         """Say which counts of a counter were wrong."""

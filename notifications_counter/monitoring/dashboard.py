@@ -23,8 +23,8 @@ from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..places import LocalCounter, at, visible_counters
+from ..reports import EVENTS
 from ..timeseries import TimeSeries
-from ..upkeep.news import EVENTS
 from .display import duration, grouped, moment
 from .history import history
 from .status import CounterStatus, Phase, Status, read_status, sentences
@@ -155,7 +155,7 @@ def event_table() -> Table:
             name: grouped(value) if isinstance(value, int) else truncatechars(repr(str(value))[1:-1], 60)
             for name, value in event.items()
         }
-        text = _(EVENTS[event["type"]]) if event["type"] in EVENTS else event["type"]  # of another release
+        text = _(EVENTS[event["type"]].sentence) if event["type"] in EVENTS else event["type"]  # of another release
         rows.append([moment(event["timestamp"]), event["counter"], text % fields])
     return Table([_("Time"), _("Counter"), _("Event")], rows, numbers=3)
 

@@ -9,11 +9,12 @@ from typing import NamedTuple
 from django.core.exceptions import ValidationError
 from django.db import connections
 from django.db.models import F, Model, Q, QuerySet, Value
-from django.db.models.expressions import Combinable, RawSQL
+from django.db.models.expressions import RawSQL
 
 from ..buffer.types import UNREADABLE
 from ..declaration import Declaration
 from ..declaration.primary_keys import First, Pk, values_of
+from ..internals import Combinable
 from .owners import of_owners
 
 Where = Q | RawSQL

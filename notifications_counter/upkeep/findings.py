@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -12,8 +11,8 @@ from django.utils import timezone
 from ..declaration import Declaration
 from ..declaration.primary_keys import Pk
 from ..models import DoubtRequest
+from ..reports import report
 from .generations import state_row
-from .news import tell
 
 EXAMPLES = 5
 """How many owners the log names."""
@@ -64,16 +63,16 @@ def unexplained(counter: Declaration, wrong: Sequence[Difference]) -> list[Diffe
 def record_wrong(counter: Declaration, wrong: Sequence[Difference]) -> None:
     """Record wrong counts in the counter's row, the log and the history."""
     examples = [f"{found.owner}: {found.was} instead of {found.rows}" for found in wrong]
-    _record("wrong", counter, examples, logging.WARNING)
+    _record("wrong", counter, examples)
 
 
 def record_skipped(counter: Declaration, reasons: dict[str, str]) -> None:
     """Record owners that cannot be stored or counted, with the reasons, in the same places. Walks try again."""
     examples = [f"{owner_key!r}: {reason}" for owner_key, reason in reasons.items()]
-    _record("skipped", counter, examples, logging.ERROR)
+    _record("skipped", counter, examples)
 
 
-def _record(event: str, counter: Declaration, examples: Sequence[str], level: int) -> None:
+def _record(event: str, counter: Declaration, examples: Sequence[str]) -> None:
     if number := len(examples):
         state_row(counter).update(**{event: F(event) + number, f"{event}_at": timezone.now()})
-        tell(event, counter, level=level, owners=number, examples="; ".join(examples[:EXAMPLES]))
+        report(event, counter, owners=number, examples="; ".join(examples[:EXAMPLES]))

@@ -7,7 +7,6 @@ and only from what the flusher has seen: so a flusher that was stalled writes no
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 from uuid import uuid4
@@ -28,12 +27,12 @@ from ..buffer.types import LIMIT, Fetched
 from ..declaration import Declaration
 from ..declaration.primary_keys import Pk
 from ..models import CounterState, Mark
+from ..reports import report
 from ..sql.counts import count_rows
 from ..sql.everyone import PAGE
 from ..sql.target import Target
 from .findings import Result, record_skipped
 from .generations import row_in_force, state_row
-from .news import tell
 
 CHUNK = 20_000
 """Owners that a statement stores."""
@@ -61,7 +60,7 @@ class Flusher:
         done = self.result
         if done.owners or done.skipped:
             seconds = time.monotonic() - started
-            tell("flush", self.counter, seconds=seconds, owners=done.owners, skipped=done.skipped)
+            report("flush", self.counter, seconds=seconds, owners=done.owners, skipped=done.skipped)
         return done
 
     def _flush_batch(self, row: CounterState) -> bool:
@@ -161,7 +160,7 @@ class Flusher:
         """Tell how far the batch is stored, and by how much the counts of this chunk have risen and fallen."""
         deltas = [each.delta or 0 for each in fetched]
         added, removed = sum(d for d in deltas if d > 0), -sum(d for d in deltas if d < 0)
-        tell("stored", self.counter, level=logging.DEBUG, owners=done, of=size, added=added, removed=removed)
+        report("stored", self.counter, owners=done, of=size, added=added, removed=removed)
 
 
 def _refuses_a_count(error: DatabaseError, is_alone: bool) -> bool:

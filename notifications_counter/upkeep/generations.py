@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import logging
+from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
 from django.conf import settings
-from django.db import transaction
+from django.db import connections, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
 from ..buffer import BufferStatus
 from ..buffer.types import OFF
 from ..conf import options
+from ..databases.transactions import sees_what_others_see
 from ..declaration import Declaration
 from ..exceptions import ConfigurationError
 from ..models import CounterState, Mark
-from .news import tell
+from ..reports import report
 
 OTHER_REDIS = "Redis is new, was restarted or replaced, or lost data"
 NOT_READY = "everyone is in doubt: a statement did not say whose counts it changed, or Redis has lost the key `ready`"
@@ -41,6 +43,17 @@ def forbid_replaced(counter: Declaration) -> None:
         raise ConfigurationError(
             f"Another release declares the counter {counter.name!r} differently. Restart this process with the code "
             "and settings of that release, or start its flusher if this release is the newer one."
+        )
+
+
+def forbid_other_rows(counter: Declaration) -> None:
+    """Raise ConfigurationError if the database shows this connection other rows than everyone else."""
+    connection, table = connections[counter.db], counter.source._meta.db_table
+    if connection.vendor != "sqlite" and not sees_what_others_see(connection, table):
+        raise ConfigurationError(
+            f"What this connection sees of {table} can't be stored: PostgreSQL hides rows from it by row-level "
+            "security, or is a standby, or the isolation level is READ UNCOMMITTED. Use another database user, server "
+            "or level."
         )
 
 
@@ -70,10 +83,15 @@ def deploy_seconds() -> float:
     return options.DEPLOY_SECONDS if options.is_set("DEPLOY_SECONDS") or not settings.DEBUG else 0
 
 
+def seconds_since(time: datetime) -> float:
+    """Return the age of a time in seconds, below 0 if it is in the future."""
+    return (timezone.now() - time).total_seconds()
+
+
 def seconds_to_wait(row: CounterState) -> float:
     """Return for how many seconds readers go on to count rows after a declaration, until a generation may begin; 0 or
     less once that time is over, or one has begun (rule: window)."""
-    return 0.0 if row.mark else deploy_seconds() + (row.declared_at - timezone.now()).total_seconds()
+    return 0.0 if row.mark else deploy_seconds() - seconds_since(row.declared_at)
 
 
 def walk_from_the_start(speed: str) -> dict[str, Any]:
@@ -108,5 +126,5 @@ def begin_generation(counter: Declaration, reason: str = "") -> bool:
         if not buffer.begin_generation(mark, server):
             return False
         state_row(counter).update(mark=mark, **walk_from_the_start(CounterState.FULL_SPEED))
-    tell("generation", counter, level=logging.INFO if is_first else logging.WARNING, reason=reason)
+    report("generation", counter, level=logging.INFO if is_first else logging.WARNING, reason=reason)
     return True

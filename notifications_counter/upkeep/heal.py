@@ -11,7 +11,7 @@ from ..declaration import Declaration
 from ..models import DoubtRequest
 from ..sql.everyone import PAGE
 from .findings import Result
-from .generations import begin_generation, forbid_replaced, lost, row_in_force, seconds_to_wait
+from .generations import begin_generation, forbid_other_rows, forbid_replaced, lost, row_in_force, seconds_to_wait
 from .switch import put_in_force, switch_on
 from .walk import Walker
 
@@ -23,6 +23,7 @@ def heal(counter: Declaration, seconds: float) -> Result:
     """Heal a counter, and walk: at full speed for about ``seconds``, or a page of a gentle walk if it is due. See
     ``Counter.heal``."""
     forbid_transaction(counter.db)
+    forbid_other_rows(counter)
     row, buffer = put_in_force(counter), counter.buffer
     if row is None or seconds_to_wait(row) > 0:
         return Result()

@@ -8,7 +8,6 @@ read. So if a flusher is killed, another one compares its page; if it was only s
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -25,10 +24,10 @@ from ..databases.transactions import forbid_transaction
 from ..declaration import Declaration
 from ..declaration.primary_keys import Pk
 from ..models import CounterState
+from ..reports import report
 from ..sql.everyone import PAGE, Counted, Pages
 from .findings import Difference, Result, record_skipped, record_wrong, unexplained
-from .generations import forbid_replaced, row_in_force, walk_from_the_start
-from .news import tell
+from .generations import forbid_other_rows, forbid_replaced, row_in_force, walk_from_the_start
 
 SHARE = 0.05
 """The part of the flusher's time that a gentle walk takes at most."""
@@ -91,7 +90,7 @@ class Walker:
         while not self.result.unfinished and (found := self._page(position)):
             self.compare(found)
             position = str(found[-1].pk)
-            tell("compared", self.counter, level=logging.DEBUG, owners=self.result.owners)
+            report("compared", self.counter, owners=self.result.owners)
             self.result.unfinished = time.monotonic() > self.until
 
     def _page(self, after: str | None) -> list[Counted]:
@@ -130,13 +129,13 @@ class Walker:
             found = self._page(row.walked_to)
             if not found:
                 if self._move(row, walk_speed="") and not is_gentle:
-                    tell("walked", self.counter)
+                    report("walked", self.counter)
                 break
             (self.compare if is_gentle else self.compare_stored)(found)
             rest = (time.monotonic() - started) * (1 / SHARE - 1) if is_gentle else 0
             resumes_at = timezone.now() + timedelta(seconds=rest)
             is_ours = self._move(row, walked_to=str(found[-1].pk), walk_resumes_at=resumes_at)
-            tell("compared", self.counter, level=logging.DEBUG, owners=self.result.owners)
+            report("compared", self.counter, owners=self.result.owners)
             if is_gentle or not is_ours:
                 break
             self.result.unfinished = time.monotonic() > self.until
@@ -169,13 +168,14 @@ def recount(
     """Compare these owners, or everyone, as ``Counter.recount`` says."""
     forbid_transaction(counter.db)
     forbid_replaced(counter)
+    forbid_other_rows(counter)
     walker = Walker(counter, seconds, dry_run)
     if owner_keys is None:
         walker.compare_everyone()
     else:
         walker.compare_these(owner_keys)
     if walker.result.owners and not dry_run:
-        tell("recount", counter, owners=walker.result.owners, wrong=walker.result.wrong)
+        report("recount", counter, owners=walker.result.owners, wrong=walker.result.wrong)
     return walker.result
 
 

@@ -185,10 +185,14 @@ class Ledger:
     def untouched(self, counter: Declaration, pks: Sequence[Pk]) -> Sequence[Pk]:
         """Return the primary keys of those owners whose rows this connection's transaction has not changed. There are
         none if it may have changed any: nobody notes what one that was not begun by ``atomic()`` changes."""
-        touched = [log.deltas[counter] for log in self._logs.values() if counter in log.deltas]
-        if in_manual_transaction(self._connection()) or any(EVERYONE in deltas for deltas in touched):
+        if in_manual_transaction(self._connection()):
             return ()
-        return [pk for pk in pks if not any(str(pk) in deltas for deltas in touched)] if touched else pks
+        if not self._logs:  # as nearly always
+            return pks
+        touched = [log.deltas[counter] for log in self._logs.values() if counter in log.deltas]
+        if any(EVERYONE in deltas for deltas in touched):
+            return ()
+        return [pk for pk in pks if not any(str(pk) in deltas for deltas in touched)]
 
 
 @receiver(connection_created)

@@ -13,12 +13,11 @@ from django.db import connections
 from django.db.models import F, Func, Model, QuerySet
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Random
-from django.db.models.lookups import Exact, In
 
 from ..declaration import Declaration
 from ..declaration.condition import expressions_of, is_lookup_of_django
 from ..declaration.primary_keys import Pk
-from ..internals import BaseDatabaseWrapper, Col, ExtraWhere, Param, Query, SQLCompiler
+from ..internals import BaseDatabaseWrapper, Col, Exact, ExtraWhere, In, Param, Query, SQLCompiler
 from ..sql.owners import per_statement
 from .change import OwnerKey
 
@@ -72,7 +71,8 @@ class Columns:
     """The columns that rows are asked for, compiled once.
 
     ``pk``      the columns of the primary key, by which rows are locked
-    ``sql``     for each counter, the columns of the owner, and the value that a row adds to the count, with ``params``
+    ``sql``     for each counter, the columns of the owner, and the value that a row adds to the count, with ``params``,
+                under ``names`` that no other statement has
     ``fields``  their fields, for conversion; None if a column needs none
     """
 
@@ -84,7 +84,8 @@ class Columns:
         expressions = [column for c in counters for column in (*map(F, c.owner_attnames), c.condition.value)]
         columns: list[Any] = [expression.resolve_expression(query) for expression in expressions]
         sql, params = zip(*map(compiler.compile, columns), strict=True)
-        self.sql = ", ".join(sql)
+        self.names = [f"counted{number}" for number in range(len(sql))]
+        self.sql = ", ".join(map("{} AS {}".format, sql, self.names))
         self.params: tuple[Param, ...] = tuple(chain(*params))
         self.fields: list[Any] = [c if isinstance(c, Col) and compiler.get_converters([c]) else None for c in columns]
 
@@ -93,8 +94,11 @@ columns_of = lru_cache(maxsize=100)(Columns)
 
 
 def tally(cursor: Any, columns: Columns, compiler: SQLCompiler) -> Tally[Row]:
-    """Count the rows that a cursor returns, of each kind. Millions of rows are of few kinds."""
+    """Count the rows that a cursor returns, of each kind. Millions of rows are of few kinds. If a wrapper of another
+    package leaves a cursor with other columns, there are none."""
     found, converters = Tally[Row](), compiler.get_converters(columns.fields)
+    if [name for name, *_ in cursor.description or ()] != columns.names:
+        return found
     while rows := cursor.fetchmany(ROWS_AT_ONCE):
         found.update(map(tuple, compiler.apply_converters(rows, converters) if converters else rows))
     return found

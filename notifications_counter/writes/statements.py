@@ -20,6 +20,7 @@ from ..internals import ROW_COUNT, Execute, OnConflict, SQLCompiler, SQLDeleteCo
 from .change import EVERYONE, Change, OwnerKey, OwnerKeys, add, everyone
 from .facts import Contribution, contribution, facts_after, facts_before, inserted_names
 from .rows import (
+    Columns,
     Row,
     Sums,
     columns_of,
@@ -55,6 +56,46 @@ class Statement:
         self.fields = fields
         self.query: Any = compiler.query
         self.connection = compiler.connection
+
+    def _execute(self, asked: object, columns: Columns | None = None) -> tuple[Any, int, Tally[Row]]:
+        """Execute it. Return its result, the number of rows, −1 if that is unknown, and their values in these columns.
+
+        Wrappers of other packages may execute other statements, or put one before it and step to the last result. So
+        the cursor is read outside of them, where Django reads it, and only if the compiler has made its SQL.
+        """
+        if self.fields and self.connection.features.can_return_columns_from_insert:
+            result: Any = self.run(self.fields)
+            # None: Django fetched a row that was skipped.
+            return result, sum(row is not None for row in result or ()), Tally()
+        compiler, wrappers = self.compiler, self.connection.execute_wrappers
+        as_sql, ours, numbers, found = compiler.as_sql, list[str](), list[int](), Tally[Row]()
+
+        def make() -> Any:
+            made: Any = as_sql()
+            if columns:
+                made = f"{made[0]} RETURNING {columns.sql}", (*made[1], *columns.params)
+            ours.extend(sql for sql, _ in (made if isinstance(made, list) else [made]))
+            return made
+
+        def read(execute: Execute, sql: str, params: object, many: bool, context: WrapperContext) -> object:
+            result, cursor = execute(sql, params, many, context), context["cursor"]
+            if sql in ours:
+                found.update(tally(cursor, columns, compiler) if columns else ())
+                numbers.append(-1 if cursor.description and not columns else cursor.rowcount)
+            elif "ANALYZE" in str(sql) and any(each in str(sql) for each in ours):  # which executes it once more
+                numbers.append(-1)
+            return result
+
+        vars(compiler)["as_sql"] = make
+        wrappers.insert(0, read)
+        try:
+            result = self.run(asked)
+        finally:
+            wrappers.remove(read)
+            del vars(compiler)["as_sql"]
+        number = sum(numbers)
+        is_known = min(numbers, default=0) >= 0 and (not isinstance(result, int) or result == number)
+        return result, number if is_known else -1, found
 
 
 # ------------------------------------------------------------------------- INSERT
@@ -94,27 +135,10 @@ class Insert(Statement):
         added = self.added
         if added is None:
             return self._read_back()
-        result, number = self._execute()
+        result, number, _ = self._execute(self.fields)
         if number != len(self.query.objs) or self.query.on_conflict is not None:
             return result, {counter: doubts_of(sums) for counter, sums in added.items()}
         return result, added
-
-    def _execute(self) -> tuple[Any, int]:
-        """Execute it, and return its result, and the number of rows."""
-        if self.fields and self.connection.features.can_return_columns_from_insert:
-            result = self.run(self.fields)
-            return result, sum(row is not None for row in result or ())  # None: Django fetched a row that was skipped
-        number = 0
-
-        def count(execute: Execute, sql: str, params: Sequence[object], many: bool, context: WrapperContext) -> object:
-            nonlocal number
-            result = execute(sql, params, many, context)
-            number += context["cursor"].rowcount
-            return result
-
-        with self.connection.execute_wrapper(count):
-            result = self.run(self.fields)
-        return result, number
 
     def _read_back(self) -> tuple[object, Change]:
         """Nothing says whose the rows are. Read them back, unless an upsert has taken them over from others."""
@@ -209,22 +233,14 @@ class UpdateOrDelete(Statement):
             return self._as_it_says()
         return self._return() if self._can_return() else self._lock()
 
-    def _execute(self) -> tuple[object, int]:
-        """Execute it, and return its result, and the number of rows."""
-        if self.fields:
-            result = self.run(self.fields)
-            return result, len(result or ())
-        number = self.run(ROW_COUNT) or 0
-        return number, number
-
     def _as_it_says(self) -> tuple[object, Change]:
         """WHERE and SET say whose rows they are."""
-        result, number = self._execute()
+        result, number, _ = self._execute(ROW_COUNT)
         deltas: Change = {}
         for counter, effect in self.effects.items() if number else ():
             before, after, _ = effect
             deltas[counter] = doubts_of(effect.owner_keys)
-            if before.value is not None and after.value is not None:
+            if number > 0 and before.value is not None and after.value is not None:
                 deltas[counter] = effect.deltas({before.owner_key: (number * before.value, number)})
         return result, deltas
 
@@ -241,20 +257,8 @@ class UpdateOrDelete(Statement):
 
     def _return(self) -> tuple[object, Change]:
         """PostgreSQL returns whose rows they are."""
-        ours, found = columns_of(self.counters, self.connection.alias, self.model), Tally[Row]()
-
-        def append_returning(
-            execute: Execute, sql: str, params: Sequence[object], many: bool, context: WrapperContext
-        ) -> object:
-            if f"{'DELETE FROM' if self.is_delete else 'UPDATE'} {ours.table}" not in sql:  # of the table of a parent
-                return execute(sql, params, many, context)
-            sql, params = f"{sql}\nRETURNING {ours.sql}", (*(params or ()), *ours.params)
-            result = execute(sql, params, many, context)
-            found.update(tally(context["cursor"], ours, self.compiler))
-            return result
-
-        with self.connection.execute_wrapper(append_returning):
-            result, number = self._execute()
+        columns = columns_of(self.counters, self.connection.alias, self.model)
+        result, number, found = self._execute(ROW_COUNT, columns)
         if found.total() != number:  # other code has changed the statement, too
             return result, everyone(self.counters)
         deltas: Change = {}
@@ -275,15 +279,15 @@ class UpdateOrDelete(Statement):
         query, connection, counters = self.query, self.connection, self.counters
         says_whose = all(effect.after.names_owner or not effect.moves for effect in self.effects.values())
         if not is_repeatable(query) or not (says_whose or lists_pks(query)):
-            result, number = self._execute()
+            result, number, _ = self._execute(ROW_COUNT)
             return result, everyone(counters) if number else {}
         before, after = lock_rows(query, connection, counters), Tally[Row]()
-        result, number = self._execute()
+        result, number, _ = self._execute(ROW_COUNT)
         if not number:
             return result, {}
         if not says_whose:
             after = lock_rows(query, connection, counters)
-        if number > before.total() or (not says_whose and after.total() < before.total()):
+        if not 0 < number <= before.total() or (not says_whose and after.total() < before.total()):
             return result, everyone(counters)  # it has changed others, too, or rows have other primary keys now
         deltas: Change = {}
         sums_before, sums_after = sums_of(counters, before), sums_of(counters, after)

@@ -7,7 +7,6 @@ so far are unknown (rule: unknown). If Redis is unreachable, it writes a DoubtRe
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import time
@@ -26,10 +25,9 @@ from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
 from ..internals import BaseDatabaseWrapper, as_manual_transaction
 from ..models import DoubtRequest
+from ..reports import report
 from ..signals import counts_changed
 from .change import EVERYONE, Change, OwnerKey, OwnerKeys, add, changed
-
-logger = logging.getLogger("notifications_counter")
 
 
 class Intent(NamedTuple):
@@ -186,6 +184,4 @@ def request_or_log(using: str, owners: OwnerKeys) -> None:
     try:
         request_doubts(using, owners)
     except Error:
-        number = sum(map(len, owners.values()))
-        about = {"event": "requests_failed", "database": using, "owners": number}
-        logger.exception("DoubtRequests of %d owners could not be written.", number, extra=about)
+        report("requests_failed", exc_info=True, database=using, owners=sum(map(len, owners.values())))

@@ -17,10 +17,13 @@ import servers
 from notifications_counter.buffer.calls import command
 from notifications_counter.buffer.client import Client, read_all_owed
 from notifications_counter.counters import unread
+from notifications_counter.events import EventLog
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import DoubtRequest, Notification
+from notifications_counter.timeseries import TimeSeries
 from servers.relay import Relay
 from tests.support import (
+    OtherConnection,
     announce,
     assert_heals,
     assert_reads,
@@ -131,6 +134,25 @@ def test_after_an_outage_one_tries_while_others_count_rows(use, alice):
     assert_heals(alice)
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_tries_deletes_nothing(use, shared):
+    """Whatever a site calls its counters and types of events."""
+    client, series, log = use(), TimeSeries(shared=shared), EventLog(shared=shared)
+    names = ["hits", "hits:probe", "probe", "60:probe"]
+    series.update_counters(dict.fromkeys(names, 1))
+    log.record_events([{"type": name} for name in names])
+
+    def again(read: Callable[..., Any], *args: Any) -> Any:
+        client.breaker.trip(redis.ConnectionError("a moment of weakness"))
+        client.breaker.retry_at = 0.0
+        return read(*args)
+
+    for name in names:
+        assert len(again(series.get_counter, name, 60)) == 1
+        assert again(log.count_type, name) == 1
+    assert [len(series.get_counter(name, 60)) for name in names] == [log.count_type(name) for name in names] == [1] * 4
+
+
 # ----------------------------------------------------------------------------------------------------------- it is late
 BLOCKING = {"CONNECTION_POOL_CLASS": "redis.BlockingConnectionPool", "CONNECTION_POOL_KWARGS": {"max_connections": 4}}
 
@@ -147,7 +169,7 @@ def test_the_site_waits_once(use, line, options, is_connected, alice, bob):
     with line.slow():
         assert unread.count(alice) == 3
         assert unread.counts([alice, bob]) == {alice.pk: 3, bob.pk: 0}
-        assert client.breaker.outages >= 1
+        assert client.breaker.down_since is not None
         client.breaker.retry_at = 0.0
         create(alice)
         with transaction.atomic():
@@ -279,3 +301,28 @@ def test_an_address_that_leads_to_a_new_master(use, line, server, other, alice, 
         assert not DoubtRequest.objects.exists()
         assert_reads(alice)
         assert unread.buffer.server().startswith(master.info("server")["run_id"])
+
+
+@pytest.mark.parametrize("options", [{}, BLOCKING], ids=["held", "not held"])
+def test_a_master_that_is_replaced_and_lives_on(use, line, server, other, alice, options, monkeypatch):
+    """As by a change of DNS. Nobody stays with it for ever, not even over a connection that the site has opened."""
+    client = use(**options)
+    cached(alice)
+    with OtherConnection() as thread, servers.redis(replica_of=server) as new, redis.Redis.from_url(new.url) as master:
+        thread.run(create, alice)
+        its = client.redis.connection_pool
+        for connection in [its.get_connection() for _ in range(2)]:
+            its.release(connection)
+        other.execute_command("WAIT", 1, 5000)
+        master.replicaof("NO", "ONE")
+        line.server = new
+        create(alice)
+        monkeypatch.setattr("notifications_counter.buffer.client.OLD_SECONDS", 0.1)
+        its_name = master.info("server")["run_id"]
+        wait_until(lambda: unread.buffer.server().startswith(its_name))
+        wait_until(lambda: thread.run(unread.buffer.server).startswith(its_name))
+        other.config_resetstat()
+        thread.run(create, alice)
+        create(alice)
+        assert_heals(alice)
+        assert not {"cmdstat_evalsha", "cmdstat_mget"} & other.info("commandstats").keys()

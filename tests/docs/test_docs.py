@@ -27,8 +27,8 @@ from notifications_counter.models import (
 )
 from notifications_counter.monitoring import status
 from notifications_counter.monitoring.status import Phase, Status
+from notifications_counter.reports import EVENTS
 from notifications_counter.timeseries import CleanResult, TimeSeries
-from notifications_counter.upkeep.news import EVENTS
 
 pytestmark = pytest.mark.once
 
@@ -123,12 +123,17 @@ def fields_of(model: type) -> list[str]:
         ("reference/api.md", "`BaseCount`", fields_of(BaseCount)),
         ("reference/inbox.md", "Badge", list(inspect.signature(show_badge).parameters)[1:]),
         ("reference/commands.md", "`flush_counters`", [*Status().as_json()]),
-        ("howto/monitor.md", "The log", EVENTS),
     ],
 )
 def test_every_public_name_is_documented(name: str, heading: str, documented: list[str]) -> None:
     text = section(page(name), heading)
     assert not [each for each in documented if not re.search(rf"`{each}[`(]", text)]
+
+
+def test_every_event_is_documented_with_its_fields() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|(.*?)\|", section(page("howto/monitor.md"), "The log"), re.MULTILINE)
+    said = {event: set(re.findall(r"%\((\w+)\)", about.sentence)) for event, about in EVENTS.items()}
+    assert {event: set(re.findall(r"\w+", fields)) for event, fields in rows} == said
 
 
 def test_every_error_and_signal_is_documented() -> None:

@@ -19,13 +19,14 @@ import pytest
 from django.db import connection, transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
+from redis.exceptions import ConnectionError
 
 from notifications_counter.buffer import Buffer, buffer
-from notifications_counter.buffer.client import Client, read_all_owed
+from notifications_counter.buffer.client import read_all_owed
+from notifications_counter.buffer.connection import Connection
 from notifications_counter.conf import options
 from notifications_counter.counters import Counter
 from notifications_counter.declaration.primary_keys import CompositePk
-from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import CounterState, DoubtRequest
 from notifications_counter.sql import counts
 from notifications_counter.upkeep import flush, generations, heal, switch, walk
@@ -68,9 +69,9 @@ class Process(greenlet.greenlet):
     running: "Process | None" = None
     at = ""  # the step that is next
 
-    def __init__(self, work: Callable[[], Any], in_force: dict[tuple[str, str], bool] | None = None):
+    def __init__(self, work: Callable[[], Any], in_force: set[tuple[str, str]] | None = None):
         super().__init__(work)
-        self.in_force = in_force or {}  # what it has found
+        self.in_force = in_force or set()  # what it has found
         self.go_on()
 
     def go_on(self, killed: bool = False) -> None:
@@ -109,7 +110,7 @@ class Replay:
         self.allowed: dict[int, set[int]] = {}  # by reader
         self.lagging: set[int] = set()
         old = copy(votes)
-        for name in ("_buffers", "condition", "fingerprint", "columns", "_names"):
+        for name in ("_buffers", "condition", "_content", "columns", "_names"):
             vars(old).pop(name, None)
         old.q = Q(points__isnull=False)
         self.counters: dict[int, Counter] = {model.NEW: votes, model.OLD: old}
@@ -133,13 +134,15 @@ class Replay:
     def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for owner, name, step in ((owner, *each.split(":")) for owner, names in STEPS for each in names.split()):
             monkeypatch.setattr(owner, name, paused(getattr(owner, name), step))
-        send = Client.send
+        exchange = Connection.exchange
 
-        def ask_or_not(client: Client, calls: Any, *args: Any, **kwargs: Any) -> list[Any]:
-            outcomes = [] if self.trouble == "not delivered" else send(client, calls, *args, **kwargs)
-            return [BufferUnavailable(self.trouble)] * len(calls) if self.trouble else outcomes
+        def exchange_or_not(redis: Connection, calls: Any, wait: bool) -> Any:
+            answers = [] if self.trouble == "not delivered" else exchange(redis, calls, wait)
+            if self.trouble:
+                raise ConnectionError(self.trouble)
+            return answers
 
-        monkeypatch.setattr(Client, "send", ask_or_not)
+        monkeypatch.setattr(Connection, "exchange", exchange_or_not)
         monkeypatch.setattr(log_of_writes, "request_doubts", lambda using, owners: self.held.append(owners))
         # Whoever begins a generation writes nothing before its last step.
         monkeypatch.setattr(generations, "transaction", SimpleNamespace(atomic=lambda using: nullcontext()))
@@ -159,7 +162,7 @@ class Replay:
             return Process(lambda: self.read(me, process, counter))
         if type(process) is model.Flusher:
             return Process(lambda: [counter.flush() for _ in range(process.runs)])
-        found = {(counter.buffer.base, counter.fingerprint): True} if process.started else {}
+        found = {(counter.buffer.base, counter.fingerprint)} if process.started else set()
         healer = Process(lambda: [counter.heal() for _ in range(process.runs)], found)
         while healer.at != process.step:
             healer.go_on()
@@ -169,7 +172,7 @@ class Replay:
         switch.note_off(votes)
         yield
         if self.move.step == "tell":
-            switch.tell_redis(votes)
+            switch.switch_redis_off(votes)
             yield
         switch.switch_on(votes)
 
@@ -333,7 +336,7 @@ def moves_without(rule: str, scenario: str) -> list[model.Move]:
 def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
     rule: str, scenario: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with entries(DEPLOY_SECONDS=3600 if rule in ("window", "window.lock") else 0, WALK_SECONDS=3600):
+    with entries(DEPLOY_SECONDS=3600 if rule in ("window", "window.lock") else 0, WALK_SECONDS=3600, RETRY_AFTER=0):
         replay = Replay(scenario, monkeypatch)
         for move in moves_without(rule, scenario):
             replay.play(move)

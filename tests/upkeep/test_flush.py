@@ -17,13 +17,13 @@ from notifications_counter.exceptions import NotInTransaction
 from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.history import history
 from notifications_counter.monitoring.status import read_counter
+from notifications_counter.signals import event_reported
 from notifications_counter.sql.counts import count_rows
 from notifications_counter.sql.everyone import Pages
 from notifications_counter.testing import isolated_counters
 from notifications_counter.timeseries import get_counter
 from notifications_counter.upkeep import flush
 from notifications_counter.upkeep.findings import Result
-from notifications_counter.upkeep.news import happened
 from tests.support import (
     TELLS_TRANSACTIONS,
     assert_exact,
@@ -75,10 +75,10 @@ def test_counts_are_stored_in_chunks(healed, monkeypatch):
     unread.counts(keys[:10])
     done: list[Any] = []
 
-    def note(fields: Any, **_: Any) -> None:
-        done.extend([(fields["owners"], fields["of"])] if "of" in fields else [])
+    def note(event: str, fields: Any, **_: Any) -> None:
+        done.extend([(fields["owners"], fields["of"])] if event == "stored" else [])
 
-    happened.connect(note)
+    event_reported.connect(note)
     first = unread.flush(0)
     assert (0 < first.owners <= 5, first.unfinished) == (True, True)
     create(keys[0])  # not in that batch

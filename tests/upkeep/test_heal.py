@@ -87,7 +87,7 @@ def test_an_intent_that_something_else_wrote(healed, alice, redis_client, entry)
         for intent in redis_client.hkeys(buffer().key("intents")):
             redis_client.hset(buffer().key("intents"), intent, entry)
     assert_reads(alice)
-    redis_client.hset(buffer().key("intents"), "foreign", entry)
+    redis_client.hset(buffer().key("intents"), b"\xff", entry)
     unread.heal()
     unread.heal()
     assert unread.buffer.status().intents == 0

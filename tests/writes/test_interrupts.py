@@ -9,11 +9,13 @@ from types import FrameType
 from typing import Any
 
 import pytest
+import redis
 from django.contrib.auth import get_user_model
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
 import notifications_counter
+from notifications_counter.buffer.client import read_all_owed
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 from tests.support import PATIENCE, assert_heals, create, entries, rows
@@ -22,7 +24,7 @@ from .test_transactions import by_hand
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once, pytest.mark.slow]
 
-PACKAGE = str(Path(notifications_counter.__file__).parent)
+CODE = (str(Path(notifications_counter.__file__).parent), redis.connection.__file__)
 objects = Notification.objects
 
 
@@ -56,7 +58,7 @@ def strike(line: int, error: BaseException) -> Iterator[list[str]]:
 
     def trace_calls(frame: FrameType, *_: Any) -> Any:
         called_by = {frame.f_code.co_name, frame.f_back and frame.f_back.f_code.co_name}
-        if place or "__del__" in called_by or not frame.f_code.co_filename.startswith(PACKAGE):
+        if place or "__del__" in called_by or not frame.f_code.co_filename.startswith(CODE):
             return None
         return trace_lines
 
@@ -99,10 +101,23 @@ def read(user: Any) -> None:
     unread.counts([user])
 
 
+def connect(user: Any) -> None:
+    """redis-py puts a connection back into the pool on which replies to its own commands are still to come."""
+    read_all_owed()
+    unread.buffer.client.redis.connection_pool.disconnect()
+    read(user)
+
+
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 @pytest.mark.parametrize(
     ("act", "kind"),
-    [(transact, TimeLimit), (catch_and_commit, Interrupt), (commit_by_hand, TimeLimit), (read, Interrupt)],
+    [
+        (transact, TimeLimit),
+        (catch_and_commit, Interrupt),
+        (commit_by_hand, TimeLimit),
+        (read, Interrupt),
+        (connect, TimeLimit),
+    ],
 )
 def test_an_exception_at_any_line(healed, act: Callable[[Any], None], kind: type[BaseException]):
     """The reply to a confirmation may be owed. It is never read as the reply to another command."""
@@ -129,7 +144,8 @@ def test_an_exception_at_any_line(healed, act: Callable[[Any], None], kind: type
         assert seen is not None, f"swallowed at {place[0]}: {caught!r}"
         del caught, error, seen
         connection.close_if_unusable_or_obsolete()  # as at the end of a request: what was not sent by now is lost
-        assert unread.count(user) == rows(user), place[0]
+        for each in (user, users[0]):
+            assert unread.count(each) == rows(each), place[0]
         objects.create(user=user, title="after")
     assert len(users) > 20
     with entries(HEAL_AFTER=0):
