@@ -153,7 +153,7 @@ def analyzed(execute: Any, sql: Any, params: Any, *args: Any) -> Any:
     """This executes it."""
     if of_a_write(sql) and not sql.startswith("INSERT"):
         with connection.cursor() as cursor:
-            cursor.execute(f"{'EXPLAIN ' if connection.vendor == 'postgresql' else ''}ANALYZE {sql}", params)
+            cursor.execute(f"{'' if connection.display_name == 'MariaDB' else 'EXPLAIN '}ANALYZE {sql}", params)
     return execute(sql, params, *args)
 
 
