@@ -26,7 +26,7 @@ test-all: .venv/test.stamp
 bench: .venv/bench.stamp
 	$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(ARGS)
 
-# A fault suite on PostgreSQL and MariaDB: make torment SECONDS=3600
+# A fault suite on PostgreSQL, MySQL and MariaDB: make torment SECONDS=3600
 torment: .venv/test.stamp
 	$(BIN)/python -m tests.torment --seconds $(or $(SECONDS),60) $(ARGS)
 
@@ -34,7 +34,7 @@ torment: .venv/test.stamp
 mutants: .venv/test.stamp
 	$(BIN)/python -m tests.mutants $(FILES)
 
-# Django's own tests with counters on their models, on SQLite and PostgreSQL: make django-tests ARGS="--part"
+# Django's own tests with counters on their models, on SQLite, PostgreSQL and MySQL: make django-tests ARGS="--part"
 django-tests: .venv/test.stamp
 	$(BIN)/python -m tests.django_suite $(ARGS)
 

@@ -79,7 +79,7 @@ def run(labels: Iterable[str], environment: dict[str, str]) -> list[dict[str, An
     print(f"{time.monotonic() - started:.0f} s: {' '.join(labels)}", flush=True)
     if not any("tests" in entry for entry in entries):
         said = f"{done.stdout[-3000:]}{done.stderr[-3000:]}"
-        entries.append({"failed": [("all tests", f"exit code {done.returncode}, before the end:\n{said}")]})
+        entries.append({"failed": [("everything", f"exit code {done.returncode}, before the end:\n{said}")]})
     return entries
 
 
@@ -117,7 +117,7 @@ def try_out(database: str, labels: list[str], environment: dict[str, str]) -> bo
     expected = Tally(filter(None, (reason(database, *failure) for failure in failed.items())))
     unexpected = {test: error for test, error in failed.items() if not reason(database, test, error)}
     number = len(unexpected)
-    if again := sorted(unexpected.keys() - {"all tests"}):
+    if again := sorted(unexpected.keys() - {"everything"}):
         for test in failures(run(again, environment)):
             unexpected.pop(test, None)
     for test, error in unexpected.items():

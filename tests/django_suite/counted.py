@@ -151,7 +151,7 @@ def note(ledger: Ledger, owners: Any, statement: Callable[[], tuple[Any, Change]
 def grouped(counter: Declaration, using: str) -> Any:
     """Return a compiler of GROUP BY owner, with its SQL, its parameters and what converts the values."""
     rows = QuerySet(counter.source, using=using).filter(counter.q).order_by()
-    count = Sum(counter.sum, default=0) if counter.sum else Count("*")
+    count = Sum(counter.sum) if counter.sum else Count("*")
     query = rows.values_list(*counter.owner_attnames).annotate(counted_rows=count).query
     compiler = query.get_compiler(using)
     sql, params = compiler.as_sql()
@@ -167,7 +167,7 @@ def count_rows(counter: Declaration, using: str) -> Tally[str]:
         for *owner, number in compiler.apply_converters(cursor.fetchall(), converters):
             (owner_key,) = counter.owner_keys([[value] for value in owner])
             if owner_key is not None:
-                found[owner_key] += number
+                found[owner_key] += number or 0
         return found
 
 

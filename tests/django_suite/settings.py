@@ -1,6 +1,7 @@
 """The settings with which the tests run: those of Django's test_sqlite.py. On the SUITE_DATABASE at SUITE_PORT if there
 is one, and with counters if there is SUITE_COUNTED."""
 
+import importlib.util
 import os
 import sys
 
@@ -21,7 +22,7 @@ if kind := os.environ.get("SUITE_DATABASE"):
             ENGINE=f"django.db.backends.{kind}", HOST="127.0.0.1", PORT=os.environ["SUITE_PORT"], USER=user, NAME=name
         )
         database["TEST"] = {"NAME": f"{alias}_{os.getpid()}"}
-if kind == "mysql":
+if kind == "mysql" and not importlib.util.find_spec("MySQLdb"):
     import pymysql
 
     pymysql.install_as_MySQLdb()
