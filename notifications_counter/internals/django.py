@@ -11,6 +11,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.db import DEFAULT_DB_ALIAS
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.writer import MigrationWriter
+from django.db.models import QuerySet
 from django.db.models.constants import OnConflict
 from django.db.models.expressions import Col, Combinable
 from django.db.models.lookups import Exact, In, IsNull
@@ -65,6 +66,7 @@ __all__ = [
     "url_has_allowed_host_and_scheme",
     # Ours, below.
     "ATTRIBUTES",
+    "Uncached",
     "end_request_thread",
 ]
 
@@ -172,6 +174,12 @@ ATTRIBUTES = {
     },
 }
 """Attributes of Django's objects that are not in its documentation."""
+
+
+class Uncached(QuerySet):
+    """Asks the database, even if django-cacheops caches what querysets read: it learns only of some writes."""
+
+    _cacheprofile = None  # of django-cacheops: how to cache them
 
 
 def end_request_thread() -> None:
