@@ -7,6 +7,7 @@ from typing import Any
 
 from asgiref.sync import SyncToAsync
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.utils import CursorWrapper
 from django.db.migrations.writer import MigrationWriter
 from django.db.models.constants import OnConflict
 from django.db.models.expressions import Col
@@ -24,6 +25,8 @@ __all__ = [
     "SQLDeleteCompiler",
     "SQLInsertCompiler",
     "SQLUpdateCompiler",
+    # The hook also wraps its callproc(), which execute_wrapper() doesn't.
+    "CursorWrapper",
     # Their queries. A query of another class may do anything, so its rows are in doubt.
     "DeleteQuery",
     "InsertQuery",
