@@ -10,6 +10,7 @@ from django.contrib.auth import SESSION_KEY
 from django.core.handlers.asgi import ASGIRequest
 from django.db import DEFAULT_DB_ALIAS
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.utils import CursorWrapper
 from django.db.migrations.writer import MigrationWriter
 from django.db.models import QuerySet
 from django.db.models.constants import OnConflict
@@ -29,6 +30,8 @@ __all__ = [
     "SQLDeleteCompiler",
     "SQLInsertCompiler",
     "SQLUpdateCompiler",
+    # The hook also wraps its callproc(), which execute_wrapper() doesn't.
+    "CursorWrapper",
     # Their queries. A query of another class may do anything, so its rows are in doubt.
     "DeleteQuery",
     "InsertQuery",
