@@ -95,7 +95,7 @@ def test_a_commit_comes_after_the_atomic_block_and_before_the_hooks():
         def commit() -> None:
             said.append(("commit", connection.in_atomic_block, [entry[0] for entry in connection.run_on_commit]))
 
-        internals.watch_transactions(connection, commit, lambda is_done: said.append(is_done), lambda: False)
+        internals.watch_transactions(connection, commit, lambda *done: said.append(done), lambda: False)
         with suppress(ValueError), transaction.atomic():
             transaction.on_commit(lambda: said.append("of another transaction"))
             raise ValueError
@@ -109,4 +109,4 @@ def test_a_commit_comes_after_the_atomic_block_and_before_the_hooks():
 
     with OtherConnection() as other:
         other.run(run)
-    assert said == [True, ("commit", False, [set(), set()]), "hook", "without a savepoint"]
+    assert said == [(True, False), ("commit", False, [set(), set()]), "hook", "without a savepoint"]

@@ -10,7 +10,9 @@ from django.contrib.auth import SESSION_KEY
 from django.core.handlers.asgi import ASGIRequest
 from django.db import DEFAULT_DB_ALIAS
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.utils import CursorWrapper
 from django.db.migrations.writer import MigrationWriter
+from django.db.models import QuerySet
 from django.db.models.constants import OnConflict
 from django.db.models.expressions import Col, Combinable
 from django.db.models.lookups import Exact, In, IsNull
@@ -28,6 +30,8 @@ __all__ = [
     "SQLDeleteCompiler",
     "SQLInsertCompiler",
     "SQLUpdateCompiler",
+    # The hook also wraps its callproc(), which execute_wrapper() doesn't.
+    "CursorWrapper",
     # Their queries. A query of another class may do anything, so its rows are in doubt.
     "DeleteQuery",
     "InsertQuery",
@@ -65,6 +69,7 @@ __all__ = [
     "url_has_allowed_host_and_scheme",
     # Ours, below.
     "ATTRIBUTES",
+    "Uncached",
     "end_request_thread",
 ]
 
@@ -172,6 +177,12 @@ ATTRIBUTES = {
     },
 }
 """Attributes of Django's objects that are not in its documentation."""
+
+
+class Uncached(QuerySet):
+    """Asks the database, even if django-cacheops caches what querysets read: it learns only of some writes."""
+
+    _cacheprofile = None  # of django-cacheops: how to cache them
 
 
 def end_request_thread() -> None:

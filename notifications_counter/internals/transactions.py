@@ -6,14 +6,17 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import Any
 
 from django.db import Error
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 __all__ = [
     "as_manual_transaction",
+    "has_failed",
     "has_snapshot",
     "in_manual_transaction",
+    "is_over",
     "watch_transactions",
 ]
 
@@ -21,15 +24,15 @@ __all__ = [
 def watch_transactions(
     connection: BaseDatabaseWrapper,
     before_commit: Callable[[], None],
-    after_rollback: Callable[[bool], None],
+    after_rollback: Callable[[bool, bool], None],
     is_open: Callable[[], bool],
 ) -> None:
     """Call these before each COMMIT and after each ROLLBACK of a connection, because Django has no hook there. A
     ``_commit`` or ``_rollback`` that other code has set on this connection is called as well.
 
-    ``after_rollback`` is told whether the database has rolled back: a connection that is lost doesn't say. If an
-    exception strikes right before the COMMIT, Django switches autocommit on while ``is_open`` is true, whereby MySQL
-    and SQLite would commit. Then the transaction is rolled back.
+    ``after_rollback`` is told whether the database has rolled back: a connection that is lost doesn't say; and whether
+    the transaction was over before. If an exception strikes right before the COMMIT, Django switches autocommit on
+    while ``is_open`` is true, whereby MySQL and SQLite would commit. Then the transaction is rolled back.
     """
     replaced = {name: vars(connection).get(name) for name in ("_commit", "_rollback", "_set_autocommit")}
     itself = weakref.ref(connection)  # without a cycle, the connection of a thread that ended is freed at once
@@ -56,12 +59,13 @@ def watch_transactions(
             raise
 
     def rollback() -> None:
-        is_done = False
+        connection, is_done = itself(), False
+        was_over = connection is not None and is_open() and is_over(connection)
         try:
             call("_rollback")
             is_done = True
         finally:
-            after_rollback(is_done)
+            after_rollback(is_done, was_over)
 
     def set_autocommit(autocommit: bool) -> None:
         if is_open() and (connection := itself()) is not None:
@@ -71,8 +75,29 @@ def watch_transactions(
     vars(connection).update(_commit=commit, _rollback=rollback, _set_autocommit=set_autocommit)
 
 
-IN_TRANSACTION, IN_ERROR = 2, 3
+IDLE, IN_TRANSACTION, IN_ERROR = 0, 2, 3
 """States of a PostgreSQL connection, which psycopg and psycopg2 have from the C library."""
+
+
+def _status(driver: Any) -> int:
+    connected = driver.pgconn if hasattr(driver, "pgconn") else driver.info  # as info, but faster
+    return connected.transaction_status
+
+
+def has_failed(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether the COMMIT of an ``atomic()`` block will roll back, as PostgreSQL then does without an error."""
+    return connection.vendor == "postgresql" and _status(connection.connection) == IN_ERROR
+
+
+def is_over(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether the transaction of an ``atomic()`` block has ended, although Django doesn't know. After some
+    errors, SQLite rolls back, and then commits each statement; and other code may use the driver's connection.
+
+    The drivers of MySQL don't tell: PyMySQL's ``server_status`` is older than the last result with rows.
+    """
+    if connection.vendor == "postgresql":
+        return _status(connection.connection) == IDLE
+    return connection.vendor == "sqlite" and not connection.connection.in_transaction
 
 
 def in_manual_transaction(connection: BaseDatabaseWrapper) -> bool:
@@ -89,8 +114,7 @@ def in_manual_transaction(connection: BaseDatabaseWrapper) -> bool:
     if not connection.autocommit:
         return True
     if connection.vendor == "postgresql":
-        connected = driver.pgconn if hasattr(driver, "pgconn") else driver.info  # as in _status: each read comes here
-        return not driver.autocommit or connected.transaction_status in (IN_TRANSACTION, IN_ERROR)
+        return not driver.autocommit or _status(driver) in (IN_TRANSACTION, IN_ERROR)
     if connection.vendor == "sqlite":
         return driver.in_transaction
     idle, mask = 2, 3  # SERVER_STATUS_AUTOCOMMIT without SERVER_STATUS_IN_TRANS, in PyMySQL

@@ -18,6 +18,7 @@ from django.db.models import Model
 from ..databases.routing import alias_for
 from ..declaration import counters_of_table
 from ..internals import (
+    CursorWrapper,
     DeleteQuery,
     Execute,
     InsertQuery,
@@ -36,17 +37,20 @@ QUERIES: dict[type[SQLCompiler], type] = {
     SQLUpdateCompiler: UpdateQuery,
     SQLDeleteCompiler: DeleteQuery,
 }
-METHODS: tuple[tuple[type[SQLCompiler], str], ...] = (
+METHODS: tuple[tuple[type, str], ...] = (
     *((kind, "execute_sql") for kind in QUERIES),
     (SQLUpdateCompiler, "execute_returning_sql"),  # from Django 6.0 on
+    (CursorWrapper, "callproc"),
 )
 
 
 def install() -> None:
     """Wrap each of these methods once."""
-    for compiler, method in METHODS:
-        if hasattr(compiler, method) and not _is_hooked(getattr(compiler, method)):
-            setattr(compiler, method, _hook(compiler, method))
+    for kind, method in METHODS:
+        if hasattr(kind, method) and not _is_hooked(getattr(kind, method)):
+            hook = _hook_procedures() if kind is CursorWrapper else _hook(kind, method)
+            vars(hook)["is_hook"] = True
+            setattr(kind, method, hook)
 
 
 def missing() -> list[str]:
@@ -82,8 +86,19 @@ def _hook(kind: type[SQLCompiler], name: str) -> Execute:
         statement = of_kind(counters, compiler, run, is_stock, fields)
         return Ledger.on(connection).write(statement.owners, statement.execute)
 
-    vars(execute)["is_hook"] = True
     return execute
+
+
+def _hook_procedures() -> Execute:
+    """Tell the ledger of procedures, which Django executes without any wrapper: they may commit or roll back."""
+    original = CursorWrapper.callproc
+
+    @wraps(original)
+    def callproc(cursor: Any, *args: Any, **kwargs: Any) -> object:
+        run, ledger = partial(original, cursor, *args, **kwargs), vars(cursor.db).get("counter_ledger")
+        return ledger(lambda *_: run(), "CALL", None, False, {"connection": cursor.db}) if ledger else run()
+
+    return callproc
 
 
 def _counters_of(compiler: Any) -> Counters:

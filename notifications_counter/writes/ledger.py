@@ -21,7 +21,9 @@ from ..internals import (
     Execute,
     WrapperContext,
     as_manual_transaction,
+    has_failed,
     in_manual_transaction,
+    is_over,
     watch_transactions,
 )
 from .change import EVERYONE, Change, OwnerKeys, changed, everyone
@@ -118,7 +120,8 @@ class Ledger:
         connection = self._connection()
         if not changed(change):
             return
-        if not connection.in_atomic_block or not connection.commit_on_exit:  # nobody tells when it commits
+        # Nobody tells when it commits, or it already has.
+        if not connection.in_atomic_block or not connection.commit_on_exit or is_over(connection):
             log = TransactionLog(connection)
             log.add(change)
             log.doubt_at_once()
@@ -136,7 +139,7 @@ class Ledger:
         text = sql if isinstance(sql, str) else repr(sql)  # psycopg also takes bytes and composed SQL
         begins, logs = text.lstrip("( \t\n")[:30].upper(), list(self._logs.values())
         try:
-            if ";" in text or not begins.startswith(HARMLESS):
+            if ";" in text or not begins.startswith(HARMLESS) or is_over(context["connection"]):
                 for log in logs:
                     log.mark_unknown()
                     if not begins.startswith("ROLLBACK"):  # after an error, PostgreSQL takes nothing else
@@ -158,6 +161,8 @@ class Ledger:
         if not self._logs:
             return
         connection = self._connection()
+        if has_failed(connection) or is_over(connection):  # then it commits nothing
+            return self._after_rollback(is_done=True, was_over=True)
         self._ending = list(self._logs.values())
         try:
             connection.in_atomic_block = True  # the transaction is still open, although Atomic says otherwise
@@ -175,10 +180,10 @@ class Ledger:
         for log in logs:
             log.confirm(self._connection())
 
-    def _after_rollback(self, is_done: bool) -> None:
+    def _after_rollback(self, is_done: bool, was_over: bool) -> None:
         logs, self._ending = [*self._ending, *self._drop_logs()], []
         for log in logs:
-            if is_done and log.intents:
+            if is_done and (log.intents or was_over):
                 log.rolled_back(self._connection())
 
     # ------------------------------------------------------------------ reads

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -67,7 +68,8 @@ class Statement:
             result: Any = self.run(self.fields)
             # None: Django fetched a row that was skipped.
             return result, sum(row is not None for row in result or ()), Tally()
-        compiler, wrappers = self.compiler, self.connection.execute_wrappers
+        compiler: Any = self.compiler
+        wrappers: Any = self.connection.execute_wrappers
         as_sql, ours, numbers, found = compiler.as_sql, list[str](), list[int](), Tally[Row]()
 
         def make() -> Any:
@@ -86,13 +88,11 @@ class Statement:
                 numbers.append(-1)
             return result
 
-        vars(compiler)["as_sql"] = make
-        wrappers.insert(0, read)
-        try:
+        with ExitStack() as stack:
+            stack.callback(vars(compiler).pop, "as_sql", None)
+            compiler.as_sql = make
+            stack.callback(wrappers.remove, wrappers.insert(0, read) or read)  # at once: a signal may strike anywhere
             result = self.run(asked)
-        finally:
-            wrappers.remove(read)
-            del vars(compiler)["as_sql"]
         number = sum(numbers)
         is_known = min(numbers, default=0) >= 0 and (not isinstance(result, int) or result == number)
         return result, number if is_known else -1, found

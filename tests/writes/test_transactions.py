@@ -8,7 +8,8 @@ from uuid import UUID
 
 import pytest
 from django.core.exceptions import ValidationError
-from django.db import DatabaseError, IntegrityError, connection, connections, transaction
+from django.db import DatabaseError, Error, IntegrityError, connection, connections, transaction
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 from django.db.models.sql import UpdateQuery
 from django.db.models.sql.constants import ROW_COUNT
@@ -33,6 +34,7 @@ from tests.support import (
     sent,
     undone,
 )
+from tests.test_signals import heard
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
@@ -50,23 +52,96 @@ def test_changes_are_announced_before_a_statement_that_may_commit(alice):
     assert_exact(alice, in_doubt=1)
 
 
-FAILING = {
+def copy_nonsense(one: Any) -> None:
+    with connection.cursor() as cursor, cursor.copy("COPY django_session FROM STDIN") as copied:
+        copied.write("nonsense\n")
+
+
+FAILING: dict[str, Any] = {
     "ProgrammingError": lambda one: execute("SELECT nonsense"),
     "IntegrityError": lambda one: Notification(pk=one.pk, user_id=one.user_id, title="x").save(force_insert=True),
 }
+if connection.vendor == "postgresql":  # not while it is executed
+    FAILING |= {
+        "fetch": lambda one: list(objects.annotate(x=RawSQL("1 / (id - id)", ())).iterator()),
+        "callproc": lambda one: call("sqrt", -1),
+        "copy": copy_nonsense,
+    }
+
+
+def call(procedure: str, *arguments: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.callproc(procedure, arguments)
 
 
 @pytest.mark.parametrize("fail", FAILING.values(), ids=FAILING)
 def test_a_failed_statement_that_nobody_minds(alice, fail):
     """PostgreSQL then rolls back at the commit, and says nothing; the others keep what went before."""
     one, *_ = notify(alice)
-    with transaction.atomic():
+    is_lost = connection.vendor == "postgresql"
+    with heard() as said, transaction.atomic():
         create(alice)
-        with suppress(DatabaseError):
+        with suppress(Error, connection.Database.Error):
             fail(one)
         transaction.set_rollback(False)  # which save() asks for
-    assert unread.count(alice) == rows(alice) == (3 if connection.vendor == "postgresql" else 4)
+    assert unread.count(alice) == rows(alice) == (3 if is_lost else 4)
+    assert said == ([] if is_lost else [(unread, {alice.pk: 4})])
     assert_exact(alice, in_doubt=None)
+
+
+@pytest.mark.once
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="Others go on with a transaction.")
+@pytest.mark.parametrize("block", [transaction.atomic, undone])
+def test_after_a_rollback_sqlite_commits_each_statement(alice, bob, block):
+    """Also if Django rolls back what it takes for a transaction."""
+    assert_reads(alice, bob)
+    table = Notification._meta.db_table
+    with block():
+        create(alice)
+        with suppress(IntegrityError):
+            execute(f"INSERT OR ROLLBACK INTO {table} SELECT * FROM {table}")
+        create(bob)
+    assert (rows(alice), rows(bob)) == (0, 1)
+    assert_reads(alice, bob)
+    assert_exact(alice, bob, in_doubt=None)
+
+
+PROCEDURES = {
+    "rolls back": "ROLLBACK",
+    "commits": "COMMIT",
+    "rolls back and fails": "ROLLBACK; INSERT INTO auth_group (id, name) VALUES (NULL, 'x'), (NULL, 'x')",
+}
+
+
+@pytest.mark.skipif(connection.vendor != "mysql", reason="Elsewhere, procedures can't end a transaction.")
+@pytest.mark.parametrize("body", PROCEDURES.values(), ids=PROCEDURES)
+@pytest.mark.parametrize("block", [transaction.atomic, undone])
+def test_a_procedure_that_ends_the_transaction(alice, bob, body, block):
+    execute(f"CREATE OR REPLACE PROCEDURE ending() BEGIN {body}; END")
+    assert_reads(alice, bob)
+    with block():
+        create(alice)
+        with suppress(IntegrityError):
+            call("ending")
+        create(bob)
+    assert_reads(alice, bob)
+    assert_exact(alice, bob, in_doubt=None)
+
+
+@pytest.mark.skipif(connection.vendor == "mysql", reason="Its drivers don't tell.")
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+@pytest.mark.parametrize("go_on", [True, False])
+@pytest.mark.parametrize("block", [transaction.atomic, undone])
+def test_the_driver_ends_the_transaction(alice, bob, end, go_on, block):
+    assert_reads(alice, bob)
+    with block():
+        create(alice)
+        getattr(connection.connection, end)()
+        if go_on:
+            create(bob)
+    assert rows(alice) == (end == "commit")
+    assert_reads(alice, bob)
+    assert_exact(alice, bob, in_doubt=None)
 
 
 def test_a_value_that_django_refuses_leaves_nobody_in_flight(alice):
