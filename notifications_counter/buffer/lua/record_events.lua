@@ -20,6 +20,6 @@ while i <= #ARGV do
   redis.call('ZADD', events .. ':' .. kind, timestamp, member)
   redis.call('SADD', types, kind)
   reply[#reply + 1] = id
-  i = last + 1
+  i = last + 1 -- or Redis would be busy for ever
 end
 return reply
