@@ -58,6 +58,7 @@ def buffer(counter: Counter = unread) -> Buffer:
 def be_a_new_process() -> None:
     """Forget which declarations this process has found in force."""
     switch._in_force.clear()
+    switch._told.clear()
 
 
 def announce(buffer: Buffer, intent: str, owners: Sequence[str]) -> None:

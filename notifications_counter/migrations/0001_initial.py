@@ -80,6 +80,8 @@ class Migration(migrations.Migration):
                 ("skipped_at", models.DateTimeField(null=True, verbose_name="last skipped count at")),
                 ("fingerprint", models.CharField(blank=True, max_length=32, verbose_name="declaration")),
                 ("declared_at", models.DateTimeField(default=timezone.now, verbose_name="in force since")),
+                ("replaced", models.TextField(blank=True, verbose_name="replaced declarations")),
+                ("healed_at", models.DateTimeField(default=timezone.now, verbose_name="last heal at")),
                 ("off_since", models.DateTimeField(null=True, verbose_name="off since")),
             ],
             options={

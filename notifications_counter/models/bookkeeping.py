@@ -59,6 +59,8 @@ class CounterState(models.Model):
     ``wrong``            how many wrong counts walks have found, the last one at ``wrong_at``
     ``skipped``          how often a count could not be stored, the last time at ``skipped_at``
     ``fingerprint``      of the declaration in force since ``declared_at``
+    ``replaced``         the fingerprints that were in force before
+    ``healed_at``        when a flusher last healed by that declaration, up to a third of DEPLOY_SECONDS too early
     ``off_since``        when counting was switched off, NULL if it is on
     """
 
@@ -77,6 +79,8 @@ class CounterState(models.Model):
     skipped_at = models.DateTimeField(_("last skipped count at"), null=True)
     fingerprint = models.CharField(_("declaration"), max_length=32, blank=True)
     declared_at = models.DateTimeField(_("in force since"), default=timezone.now)
+    replaced = models.TextField(_("replaced declarations"), blank=True)
+    healed_at = models.DateTimeField(_("last heal at"), default=timezone.now)
     off_since = models.DateTimeField(_("off since"), null=True)
 
     class Meta:

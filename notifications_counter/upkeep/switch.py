@@ -13,11 +13,13 @@ from ..databases.transactions import forbid_transaction
 from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
 from ..models import CounterState
-from .generations import seconds_to_wait, state_row
+from .generations import deploy_seconds, row_in_force, seconds_to_wait, state_row
 from .news import tell
 
-_in_force: dict[tuple[str, str], bool] = {}
-"""Whether a declaration was in force when this process last healed its counter, by its keys and its fingerprint."""
+_in_force = set[tuple[str, str]]()
+"""Declarations, by keys and fingerprint, that this process has found in force."""
+_told = set[tuple[str, str]]()
+"""Those of which it has told that another one has replaced them."""
 
 
 def put_in_force(counter: Declaration) -> CounterState | None:
@@ -27,29 +29,36 @@ def put_in_force(counter: Declaration) -> CounterState | None:
     me = counter.buffer.base, counter.fingerprint
     row = state_row(counter).first()
     if row is None or not (row.off_since or row.fingerprint == counter.fingerprint):
-        if me in _in_force:
-            if _in_force[me]:
+        row = None if me in _in_force else declare(counter)
+        if row is None:
+            if me not in _told:
                 tell("replaced", counter, level=logging.ERROR)
-            _in_force[me] = False
+            _told.add(me)
             return None
-        row = declare(counter)
     if row.off_since:
         tell_redis(counter)
         return None
-    _in_force[me] = True
+    _in_force.add(me)
+    _told.discard(me)
+    if timedelta(0) < timedelta(seconds=deploy_seconds() / 3) < timezone.now() - row.healed_at:
+        row_in_force(counter).update(healed_at=timezone.now())
     if row.declared_at > when_all_tell():  # the clock of who declared it was ahead
         row.declared_at = when_all_tell()
         row.save(using=counter.db, update_fields=["declared_at"])
     return row
 
 
-def declare(counter: Declaration) -> CounterState:
+def declare(counter: Declaration) -> CounterState | None:
     """Put this process's declaration in force, unless another process has just done so, or switched counting off.
-    Returns the row."""
+    Returns the row; None if this declaration was replaced before, and a flusher of the one in force still runs:
+    otherwise, new processes of two releases, as cron starts them, would take turns forever."""
     with transaction.atomic(using=counter.db):
         row, is_new = _lock_row(counter)
         if row.off_since or row.fingerprint == counter.fingerprint:
             return row
+        is_alive = timezone.now() - row.healed_at < timedelta(seconds=deploy_seconds())
+        if is_alive and counter.fingerprint in row.replaced.split():
+            return None
         _start_waiting(counter, row, timezone.now())
     level = logging.INFO if is_new else logging.WARNING
     tell("declared", counter, level=level, wait=round(seconds_to_wait(row)))
@@ -63,6 +72,8 @@ def _lock_row(counter: Declaration) -> tuple[CounterState, bool]:
 
 def _start_waiting(counter: Declaration, row: CounterState, declared_at: datetime) -> None:
     """Declare a counter. No generation begins until all processes know it (rule: window)."""
+    others = {*row.replaced.split(), row.fingerprint} - {counter.fingerprint, ""}
+    row.replaced, row.healed_at = " ".join(sorted(others)), timezone.now()
     row.fingerprint, row.declared_at, row.off_since = counter.fingerprint, declared_at, None
     row.mark = row.walk_speed = ""
     row.save(using=counter.db)

@@ -68,9 +68,9 @@ class Process(greenlet.greenlet):
     running: "Process | None" = None
     at = ""  # the step that is next
 
-    def __init__(self, work: Callable[[], Any], in_force: dict[tuple[str, str], bool] | None = None):
+    def __init__(self, work: Callable[[], Any], in_force: set[tuple[str, str]] | None = None):
         super().__init__(work)
-        self.in_force = in_force or {}  # what it has found
+        self.in_force = in_force or set()  # what it has found
         self.go_on()
 
     def go_on(self, killed: bool = False) -> None:
@@ -159,7 +159,7 @@ class Replay:
             return Process(lambda: self.read(me, process, counter))
         if type(process) is model.Flusher:
             return Process(lambda: [counter.flush() for _ in range(process.runs)])
-        found = {(counter.buffer.base, counter.fingerprint): True} if process.started else {}
+        found = {(counter.buffer.base, counter.fingerprint)} if process.started else set()
         healer = Process(lambda: [counter.heal() for _ in range(process.runs)], found)
         while healer.at != process.step:
             healer.go_on()

@@ -1,5 +1,6 @@
 """Two releases that count by different declarations, for as long as a deployment takes, and in whichever order."""
 
+from collections.abc import Iterator
 from copy import copy
 from datetime import timedelta
 from enum import IntEnum
@@ -8,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from django.db.models import BigAutoField, IntegerField, Q, TextField
+from django.db.models import BigAutoField, F, IntegerField, Q, TextField
 from django.db.models.functions import Length
 from django.utils import timezone
 
@@ -75,7 +76,7 @@ def test_a_deployment(alice, bob, caplog):
         unread.heal()  # the first run of the new flusher
         assert in_force() == {unread.fingerprint}
         assert [record.wait for record in caplog.records if getattr(record, "event", "") == "declared"] == [HOUR]
-        with mock.patch.dict(switch._in_force, clear=True):  # in an old process of the site, somebody flushes
+        with mock.patch.object(switch, "_in_force", set()):  # in an old process of the site, somebody flushes
             assert old.flush() == Result()
             with pytest.raises(ConfigurationError, match="Restart this process"):
                 old.recount()
@@ -106,6 +107,80 @@ def test_a_deployment(alice, bob, caplog):
         unread.invalidate()
         unread.heal()
         assert is_ready()
+
+
+def pass_time(*fields: str) -> None:
+    """An hour has passed since what these fields of the counter's row tell."""
+    CounterState.objects.update(**{field: F(field) - timedelta(seconds=HOUR) for field in fields})
+
+
+def run(counter: Counter) -> None:
+    """A flusher of this release, which cron starts: a new process."""
+    be_a_new_process()
+    counter.heal()
+    counter.flush()
+
+
+@pytest.fixture
+def old(alice: Any) -> Iterator[Counter]:
+    """The release that has been in force until now."""
+    counter = release(Q(read_at=None, kind="task"))
+    create(alice)
+    create(alice, "task")
+    run(counter)
+    with entries(DEPLOY_SECONDS=HOUR):
+        yield counter
+
+
+def test_flushers_of_two_releases_that_take_turns(old, alice, caplog):
+    """One of the old release has been forgotten. Neither it nor a recount takes its declaration back."""
+    for _ in range(3):
+        run(unread)
+        run(old)
+        with pytest.raises(ConfigurationError, match="Restart this process"):
+            old.invalidate()
+        assert in_force() == {unread.fingerprint}
+        assert_reads(alice)
+    pass_time("declared_at")
+    run(unread)
+    assert is_ready()
+    pass_time("healed_at")  # no new flusher was seen to run, but it runs
+    run(unread)
+    run(old)
+    assert in_force() == {unread.fingerprint}
+    assert_exact(alice)
+    told = [(record.event, record.levelname) for record in caplog.records if record.event in ("declared", "replaced")]
+    assert told == [("declared", "WARNING"), *[("replaced", "ERROR")] * 4]
+
+
+def test_a_release_that_is_rolled_back(old, alice, caplog):
+    """Its flushers are gone. One that waits for that, in a loop, says so once."""
+    run(unread)
+    be_a_new_process()
+    caplog.clear()
+    for _ in range(2):
+        old.heal()
+        assert in_force() == {unread.fingerprint}
+    pass_time("healed_at")
+    old.heal()
+    assert in_force() == {old.fingerprint}
+    assert [record.event for record in caplog.records] == ["replaced", "declared"]
+    run(unread)  # one that is forgotten
+    assert in_force() == {old.fingerprint}
+    pass_time("declared_at")
+    run(old)
+    assert_exact(alice, counter=old)
+    pass_time("healed_at")
+    run(unread)  # it is deployed again
+    run(old)
+    assert in_force() == {unread.fingerprint}
+
+
+def test_a_third_release(old):
+    """A flusher of the first is forgotten."""
+    for counter in (unread, old, third := release(Q(kind="task")), old, unread):
+        run(counter)
+    assert in_force() == {third.fingerprint}
 
 
 def test_a_process_with_another_redis_tells_the_database(alice):
@@ -183,7 +258,7 @@ def test_what_a_fingerprint_is_made_of():
 def test_a_flusher_that_starts_while_counting_is_off_is_not_replaced(alice):
     """Counting is switched on by a process of the old release."""
     old = release(Q(read_at=None, kind="task"))
-    with mock.patch.dict(switch._in_force, clear=True):
+    with mock.patch.object(switch, "_in_force", set()):
         old.heal()
     switch.switch_off(old)
     unread.heal()
