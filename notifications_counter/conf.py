@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from enum import Enum
 from functools import cached_property, partial
 from typing import Any, Generic, TypeGuard, TypeVar
 
@@ -25,8 +26,8 @@ T = TypeVar("T")
 
 
 def is_integer(value: object) -> TypeGuard[int]:
-    """Return whether a value is an int. True and False are not."""
-    return isinstance(value, int) and not isinstance(value, bool)
+    """Return whether a value is an int. True, False and members of an Enum are not: their ``str()`` may be a name."""
+    return isinstance(value, int) and not isinstance(value, bool | Enum)
 
 
 def shown(value: object) -> str:
@@ -46,7 +47,7 @@ def is_seconds(value: object, least: int = 0) -> bool:
 
 def is_name(value: object) -> bool:
     """Return whether a value can be a part of keys in Redis."""
-    return isinstance(value, str) and value != "" and not set(value) & set("{}")
+    return isinstance(value, str) and value != "" and value.isprintable() and not set(value) & set("{}")
 
 
 def _counters(value: object) -> bool:
@@ -80,7 +81,7 @@ class Options:
     """The entries in force, each with its default, a test of its values, and that test in words."""
 
     CACHE_ALIAS = Entry("default", is_name, "the name of a cache in CACHES")
-    KEY_PREFIX = Entry("nc", is_name, "a non-empty string without braces")
+    KEY_PREFIX = Entry("nc", is_name, "a non-empty string without braces or control characters")
     TOTAL_TTL = Entry(86400, _positive, "a positive integer, in seconds")
     HEAL_AFTER = Entry[float](60, is_seconds, "a non-negative number of seconds")
     MAX_TRANSACTION_AGE = Entry[float](3600, partial(is_seconds, least=60), "a number of seconds, at least 60")

@@ -12,18 +12,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
-from typing import Any
+from operator import index
+from typing import Any, TypeGuard
 
 from asgiref.sync import sync_to_async
 
 from .buffer.calls import ARGUMENTS, Argument, chunked, command, in_groups, script
-from .buffer.types import as_pairs, as_text
+from .buffer.types import UNREADABLE, as_pairs, as_text
 from .conf import is_integer, is_seconds
 from .declaration.primary_keys import plain
 from .recipes import Recipe, Time, When, seconds
 
 Event = dict[str, Any]
+
+DEPTH = 100
+"""The most lists and dicts inside each other in a field. Python reads many more only if its stack is still short."""
 
 EVENTS_PER_CALL = 1000
 """The most events that one script call reads or removes, or types that it counts, so that it never blocks Redis for
@@ -111,7 +116,8 @@ class EventLog(Recipe):
         return {kind: n for kind, n in zip(kinds, counts, strict=True) if n}
 
     def _counts(self, names: Sequence[str], start: When, end: When) -> list[int]:
-        calls = [command("ZCOUNT", self._key(name), *_range(start, end)) for name in names]
+        range_ = _range(start, end)
+        calls = [command("ZCOUNT", self._key(name), *range_) for name in names]
         return [n for some in chunked(calls, EVENTS_PER_CALL) for n in self.client.ask(*some)]
 
     def _page(self, direction: str, position: Time | Event | None, limit: int, type: str | None) -> list[Event]:
@@ -120,7 +126,7 @@ class EventLog(Recipe):
         score = member = ""
         if isinstance(position, Mapping):
             try:
-                score, member = _score(position["timestamp"]), f"{position['id']:016d}"
+                score, member = _score(position["timestamp"]), f"{index(position['id']):016d}"
             except (KeyError, ValueError, TypeError):
                 raise ValueError("A position must be a time, or an event that this log has returned.") from None
         elif position is not None:
@@ -141,10 +147,15 @@ class EventLog(Recipe):
     arecord_events = sync_to_async(record_events)
 
 
+def _is_text(value: object) -> TypeGuard[str]:
+    """Return whether a value is a string that is not empty and has a UTF-8: half of a surrogate pair has none."""
+    return isinstance(value, str) and value != "" and value.encode(errors="ignore").decode() == value
+
+
 def _type(kind: object) -> str:
     kind = plain(kind)
-    if not isinstance(kind, str) or not 0 < len(kind) <= 200 or kind.encode(errors="ignore").decode() != kind:
-        raise ValueError(f"The type of an event must be a string of 1 to 200 characters, not {kind!r}.")
+    if not _is_text(kind) or len(kind) > 200:
+        raise ValueError(f"The type of an event must be a string of 1 to 200 characters, not {kind!r:.200}.")
     return kind
 
 
@@ -160,7 +171,7 @@ def _range(start: When, end: When) -> tuple[str, str]:
 def _encode(event: Mapping[str, Any]) -> list[Argument]:
     """Return the type, timestamp, number of fields, and then fields and values."""
     if not isinstance(event, Mapping) or "type" not in event:
-        raise ValueError(f"An event must be a dict with at least a type, not {event!r}.")
+        raise ValueError(f"An event must be a dict with at least a type, not {event!r:.200}.")
     if "id" in event:
         raise ValueError("An event gets its id from the log; remove the field, or give it another name.")
     kind = _type(event["type"])
@@ -169,19 +180,33 @@ def _encode(event: Mapping[str, Any]) -> list[Argument]:
         fields["timestamp"] = seconds(time)
     flat: list[Argument] = []
     for name, value in fields.items():
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"The name of an event's field must be a non-empty string, not {name!r}.")
-        try:  # half of a surrogate pair has no UTF-8
-            flat += (name.encode(), json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
+        if not _is_text(name):
+            raise ValueError(f"The name of an event's field must be a non-empty string, not {name!r:.200}.")
+        try:
+            text = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
         except (RecursionError, TypeError, ValueError):
-            what = f"the {type(value).__name__} in field {name!r}"
+            what = f"the {type(value).__name__} in field {name!r:.200}"
             raise ValueError(f"JSON cannot represent {what}; convert it first.") from None
+        if text.count(b"[") + text.count(b"{") > DEPTH and _is_deep(value):
+            raise ValueError(f"Field {name!r:.200} is nested more than {DEPTH} deep; store a flatter value.")
+        flat += (name.encode(), text)
     return [kind, "" if time is None else _score(time), str(len(fields)), *flat]
 
 
+def _is_deep(value: object, most: int = DEPTH) -> bool:
+    """Return whether more than ``most`` lists and dicts are inside each other."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else None
+    return inside is not None and (most == 0 or any(_is_deep(each, most - 1) for each in inside))
+
+
 def _decode(event_id: int, flat: Sequence[Any]) -> Event | None:
-    """Return an event; None if it is gone."""
-    return {"id": event_id, **{as_text(name): json.loads(value) for name, value in as_pairs(flat)}} if flat else None
+    """Return an event; None if it is gone. A value that can't be read, as something else may write it, is a text."""
+    event: Event = {"id": event_id}
+    for name, text in as_pairs(flat):
+        event[as_text(name)] = as_text(text)
+        with suppress(*UNREADABLE):
+            event[as_text(name)] = json.loads(text)
+    return event if flat else None
 
 
 _log = EventLog()

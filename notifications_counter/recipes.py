@@ -23,7 +23,7 @@ class Recipe:
 
     def __init__(self, name: str, alias: str | None = None, shared: bool = False):
         if not is_name(name):
-            raise ValueError(f"{name!r:.200} is not a name; pass a non-empty string without braces.")
+            raise ValueError(f"{name!r:.200} is not a name; pass a string without braces or control characters.")
         self.name, self.alias, self.shared = name, alias, shared
 
     @property
@@ -45,5 +45,5 @@ def seconds(time: Time) -> float | int:
         return time.timestamp()
     is_number = isinstance(time, float | int) and not isinstance(time, bool)
     if not is_number or not abs(time) <= sys.float_info.max:  # nor is NaN
-        raise ValueError(f"{time!r} is not a time; pass seconds since the epoch, or an aware datetime.")
+        raise ValueError(f"{time!r:.200} is not a time; pass seconds since the epoch, or an aware datetime.")
     return time

@@ -70,13 +70,14 @@ class TimeSeries(Recipe):
         shared: bool = False,
     ):
         super().__init__(name, alias, shared)
-        are_valid = isinstance(precisions, list | tuple) and precisions and len(set(precisions)) == len(precisions)
-        if not are_valid or not all(is_integer(each) and 0 < each <= COARSEST for each in precisions):
+        is_list = isinstance(precisions, list | tuple)
+        are_valid = is_list and all(is_integer(each) and 0 < each <= COARSEST for each in precisions)
+        if not are_valid or not 0 < len(precisions) == len(set(precisions)):
             raise ValueError(
-                f"precisions={precisions!r}: pass a list of distinct integers from 1 to {COARSEST} seconds."
+                f"precisions={precisions!r:.200}: pass a list of distinct integers from 1 to {COARSEST} seconds."
             )
         if not is_integer(samples) or not 0 < samples <= MOST_SAMPLES:
-            raise ValueError(f"samples={samples!r}: pass an integer from 1 to {MOST_SAMPLES}.")
+            raise ValueError(f"samples={samples!r:.200}: pass an integer from 1 to {MOST_SAMPLES}.")
         self.precisions = sorted(precisions, reverse=True)
         """Seconds, coarsest first."""
         self.samples = samples
@@ -84,13 +85,15 @@ class TimeSeries(Recipe):
     # ---------------------------------------------------------------- update
     def update_counter(self, name: str, count: int = 1, now: When = None) -> None:
         """Add to the count at every precision, atomically and in one round trip. ``count`` may be negative."""
-        self.update_counters({name: count}, now)
+        self.update_counters({_valid(name): count}, now)
 
     def update_counters(self, counts: Mapping[str, int], now: When = None) -> None:
         """Count for many names, in one round trip for every 50. Each name is updated atomically.
 
         Raises ValueError before anything is counted if a name or a count is invalid.
         """
+        if not isinstance(counts, Mapping):
+            raise ValueError(f"{counts!r:.200} is not a dict; pass one of names and counts.")
         time = "" if now is None else str(_whole(now))
         for count in counts.values():
             _check_count(count)
@@ -142,7 +145,7 @@ class TimeSeries(Recipe):
         """
         after = after and _valid(after)
         if not is_integer(limit) or limit < 1:
-            raise ValueError(f"limit={limit!r}: pass the number of names that you want, at least 1.")
+            raise ValueError(f"limit={limit!r:.200}: pass the number of names that you want, at least 1.")
         precision = self.precisions[0] if precision is None else precision
         self._check_precision(precision)
         names: list[str] = []
@@ -202,7 +205,7 @@ class TimeSeries(Recipe):
     def _check_precision(self, precision: object) -> None:
         if not is_integer(precision) or precision not in self.precisions:
             known = ", ".join(map(str, reversed(self.precisions)))
-            raise ValueError(f"Nothing is counted at a precision of {precision!r}; pass one of {known} (seconds).")
+            raise ValueError(f"Nothing is counted at a precision of {precision!r:.200}; pass one of {known} (seconds).")
 
     # ----------------------------------------------------------------- async
     aupdate_counter = sync_to_async(update_counter)
@@ -220,7 +223,7 @@ def _valid(name: object) -> str:
     """Return a name. ValueError if it is invalid."""
     name = plain(name)
     if not isinstance(name, str) or not name:
-        raise ValueError(f"{name!r} is not a name for a counter; pass a string that is not empty.")
+        raise ValueError(f"{name!r:.200} is not a name for a counter; pass a string that is not empty.")
     if len(name) > LONGEST:
         raise ValueError(f"The name {name[:20]!r}… has {len(name)} characters; pass one with at most {LONGEST}.")
     # Control characters, and surrogates, which cannot be sent.
@@ -231,14 +234,14 @@ def _valid(name: object) -> str:
 
 def _check_count(count: object) -> None:
     if not is_integer(count) or not 0 < abs(count) <= LARGEST:
-        raise ValueError(f"count={count!r}: pass an integer that is not 0 and has at most {DIGITS} digits.")
+        raise ValueError(f"count={count!r:.200}: pass an integer that is not 0 and has at most {DIGITS} digits.")
 
 
 def _whole(time: Time, rounded: Callable[[float], int] = math.floor) -> int:
     """Return a time in whole seconds."""
     number = seconds(time)
     if not 0 <= number < LATEST:
-        raise ValueError(f"{time!r} is not between the years 1970 and 3000; pass seconds, not milliseconds.")
+        raise ValueError(f"{time!r:.200} is not between the years 1970 and 3000; pass seconds, not milliseconds.")
     return rounded(number)
 
 

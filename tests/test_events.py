@@ -1,4 +1,5 @@
 from datetime import UTC, datetime, timedelta, timezone
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -12,8 +13,22 @@ from notifications_counter.testing import isolated_counters
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
 
 
+class Size(int, Enum):
+    """Its str() is a name."""
+
+    SMALL = 7
+
+
 def numbers(page: list[dict[str, Any]]) -> list[int]:
     return [event["n"] for event in page]
+
+
+def nested(levels: int) -> Any:
+    """Lists and dicts inside each other."""
+    value: Any = 7
+    for level in range(levels):
+        value = [value] if level % 2 else {"a": value}
+    return value
 
 
 @pytest.fixture
@@ -47,13 +62,29 @@ def test_timestamps() -> None:
         {}, [], {"type": ""}, {"type": 7}, {"type": "a", "id": 1}, {"type": "a", 7: "seven"},
         {"type": "a", "timestamp": "yesterday"}, {"type": "a", "timestamp": datetime(2026, 1, 1)},
         {"type": "a", "object": object}, {"type": "a", "infinite": float("inf")}, {"type": "a", "text": "\ud800"},
+        {"type": "a", "\ud800": 1}, {"type": "a", "nested": nested(101)},
+        {"type": "a", "nested": [*"[" * 200, nested(100)]},
     ],
-    ids=ascii,
+    ids=lambda bad: ascii(bad)[:50],
 )  # fmt: skip
 def test_a_bad_event_is_refused_and_none_of_its_batch_is_stored(bad: Any) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011
+    with pytest.raises(ValueError, match="must be|gets its id|field|Field|pass"):
         events.record_events([*[{"type": "good"}] * 1000, bad])  # more than one call
     assert events.count_events() == 0
+
+
+def test_an_event_that_is_nested_as_deep_as_it_may_be() -> None:
+    event = {"type": "a", "timestamp": 5, "nested": nested(100), "flat": [[]] * 200}
+    assert events.get_event(events.record_event(event)) == event | {"id": 1}
+
+
+def test_values_that_something_else_has_written(log: EventLog, redis_client: Any) -> None:
+    """Nobody has to look for them before the log can be read."""
+    deep = b"[" * 100_000 + b"]" * 100_000
+    for event_id, text in enumerate([deep, b"no JSON", b"\xff", b"9" * 5000], 1):
+        redis_client.hset(f"{log.base}:event:{event_id}", "n", text)
+    assert numbers(log.oldest(5)) == [deep.decode(), "no JSON", "\udcff", "9" * 5000, 4]
+    assert log.trim_events(max_length=0) == 2500
 
 
 def test_pages_pass_over_events_whose_fields_are_gone(log: EventLog, redis_client: Any) -> None:
@@ -81,10 +112,15 @@ def test_bad_arguments(log: EventLog) -> None:
     for call in (
         lambda: log.latest(0),
         lambda: log.oldest(after={"type": "a"}),
+        lambda: log.oldest(after={"id": datetime(2026, 1, 1), "timestamp": 5}),
         lambda: log.count_events(datetime(2026, 1, 1)),
+        lambda: EventLog("empty").count_types("yesterday"),
         lambda: log.trim_events(max_age=-1),
+        lambda: log.trim_events(max_length=Size.SMALL),
+        lambda: EventLog("a\nb"),
+        lambda: EventLog("\ud800"),
     ):
-        with pytest.raises(ValueError):  # noqa: PT011
+        with pytest.raises(ValueError, match="must be|pass"):
             call()
 
 

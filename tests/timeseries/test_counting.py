@@ -36,10 +36,16 @@ def test_many_counters_at_once():
 
 
 def test_bad_arguments():
-    for name in ("", None, 7, "a{b", "a\nb", "\ud800", "x" * 201):
+    for name in ("", None, 7, ["a"], "a{b", "a\nb", "\ud800", "x" * 201):
         for call in (timeseries.update_counter, lambda name: timeseries.get_counter(name, 60)):
             with pytest.raises(ValueError, match="pass a string|pass one"):
                 call(name)
+    for counts in (["a"], [("a", 1)], "a", None):
+        with pytest.raises(ValueError, match="pass one of names and counts"):
+            timeseries.update_counters(counts)
+    for precisions in ([], 60, [60, 60], [0], [[60]], [True]):
+        with pytest.raises(ValueError, match="pass a list of distinct integers"):
+            timeseries.TimeSeries(precisions)
     for count in (0, 1.0, "1", None, True, 10**15):
         with pytest.raises(ValueError, match="pass an integer"):
             timeseries.update_counter("hits", count)
