@@ -37,6 +37,20 @@ class Call(NamedTuple):
     source: str = ""
 
     @property
+    def absent(self) -> str:
+        """A key beside it, on the same node of a cluster, that never exists: no name of a caller's begins right behind
+        the hash tag."""
+        return self.key.partition("}")[0] + "}:absent"
+
+    @property
+    def guarded(self) -> Call:
+        """The same call, for a cluster. A node that hands a slot over refuses a call of two keys of which one does not
+        exist there. It would run a script of one, and find that others which this builds are not there any more."""
+        if not self.source or self.arguments[2] != "1":
+            return self
+        return self._replace(arguments=(*self.arguments[:2], "2", self.key, self.absent, *self.arguments[4:]))
+
+    @property
     def by_source(self) -> tuple[Argument, ...]:
         """The arguments to send to a server that does not know the script."""
         return ("EVAL", self.source, *self.arguments[2:])

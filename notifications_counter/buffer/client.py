@@ -134,9 +134,7 @@ class Client:
         self.breaker.check()
         if self._can_hold:  # the address may lead to another server now, but only for new connections
             self._pool.disconnect(inuse_connections=False)
-        # On the node that was asked, by the hash tag. No name of a caller's begins right behind that.
-        probe = call.key.partition("}")[0] + "}:probe"
-        *_, (_, reply) = self._exchange([command("DEL", probe)])
+        *_, (_, reply) = self._exchange([command("DEL", call.absent)])
         if isinstance(reply, ResponseError):
             raise self.breaker.trip(reply)
         self.breaker.reset()
@@ -218,6 +216,7 @@ class Client:
 
     def _exchange_with_nodes(self, calls: Sequence[Call]) -> list[Answer]:
         """Send calls to the nodes of a cluster, and wait for the replies. Redis-py follows keys that move."""
+        calls = [call.guarded for call in calls]
         replies = self._send_to_nodes([call.arguments for call in calls])
         unknown = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         again = self._send_to_nodes([calls[i].by_source for i in unknown])

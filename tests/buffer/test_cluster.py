@@ -1,6 +1,7 @@
 """A counter that lives on one of the masters of a Redis Cluster."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ import servers
 from notifications_counter import events, timeseries
 from notifications_counter.buffer.client import client_of
 from notifications_counter.counters import unread
+from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import DoubtRequest, Notification
-from tests.support import CLUSTER, assert_exact, assert_reads, entries, stored
+from tests.support import CLUSTER, assert_exact, assert_heals, assert_reads, create, entries, stored
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
@@ -59,6 +61,43 @@ def test_everything_is_exact(nodes, users):
     for node in nodes:
         with redis.Redis.from_url(node.url) as client:
             assert not [n for n in client.info("errorstats") if n in ("errorstat_CROSSSLOT", "errorstat_MOVED")]
+
+
+@contextmanager
+def moving(nodes: list[servers.Server], first: str) -> Iterator[None]:
+    """The slot of this key is handed over to another node: the key at first, and the others after the block."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(redis.Redis.from_url(node.url, decode_responses=True)) for node in nodes]
+        slot = clients[0].execute_command("CLUSTER KEYSLOT", first)
+        clients.sort(key=lambda client: not client.execute_command("CLUSTER GETKEYSINSLOT", slot, 1))
+        source, target, *_ = clients
+        old, new = (client.execute_command("CLUSTER MYID") for client in (source, target))
+        target.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", old)
+        source.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", new)
+        at = servers.HOST, target.connection_pool.connection_kwargs["port"]
+        source.migrate(*at, first, 0, 5000)
+        yield
+        while keys := source.execute_command("CLUSTER GETKEYSINSLOT", slot, 100):
+            source.migrate(*at, keys, 0, 5000)
+        for client in (target, source, *clients[2:]):
+            client.execute_command("CLUSTER SETSLOT", slot, "NODE", new)
+
+
+def test_a_slot_that_moves(nodes, users):
+    """No script runs where half of the keys are: what it wrote would be in the way of the others."""
+    unread.heal()
+    notify(users)
+    assert_reads(*users)
+    ids = [events.record_event({"type": "before"})]
+    with moving(nodes, unread.buffer.key("ready")), moving(nodes, f"{events._log.base}:events"):
+        create(users[0])
+        with pytest.raises(BufferUnavailable):
+            events.record_event({"type": "meanwhile"})
+    ids.append(events.record_event({"type": "after"}))
+    assert (ids, events.count_types()) == ([1, 2], {"before": 1, "after": 1})
+    unread.heal()
+    assert not DoubtRequest.objects.exists()
+    assert_heals(*users)
 
 
 def test_a_node_refuses_a_call_and_is_lost(nodes, users):
