@@ -19,6 +19,7 @@ from .databases.transactions import forbid_transaction
 from .declaration import Declaration, declarations
 from .declaration.primary_keys import Pk, many
 from .exceptions import ConfigurationError
+from .internals import Uncached
 from .reads import read
 from .sql.counts import break_down
 from .upkeep.findings import Result
@@ -72,7 +73,7 @@ class Counter(Declaration):
             raise ValueError(f"Pass the number of owners, not {number!r:.200}.")
         names = [field.attname for field in self.total_fields]
         first = () if within is None else self.first_of_pk(within)
-        totals: QuerySet = QuerySet(self.totals, using=self.db).filter(**dict(zip(names, first, strict=False)))
+        totals: QuerySet = Uncached(self.totals, using=self.db).filter(**dict(zip(names, first, strict=False)))
         largest = totals.exclude(**{self.field: 0}).order_by(f"-{self.field}", *names).values_list(*names)
         counts = self.counts([self.pk_of_row(owner) for owner in largest[:number]])
         return sorted(filter(itemgetter(1), counts.items()), key=itemgetter(1), reverse=True)

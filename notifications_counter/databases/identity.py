@@ -20,7 +20,7 @@ from django.db import DatabaseError, connections, transaction
 from django.db.models import Model, QuerySet
 
 from ..exceptions import BufferUnavailable
-from ..internals import BaseDatabaseWrapper, as_manual_transaction
+from ..internals import BaseDatabaseWrapper, Uncached, as_manual_transaction
 from .routing import alias_for, schema_of
 from .transactions import in_transaction
 
@@ -99,7 +99,7 @@ def _key(connection: BaseDatabaseWrapper) -> Address:
 
 def _rows(connection: BaseDatabaseWrapper, model: str = "DatabaseId") -> QuerySet[Model]:
     """Return the rows of a model, given by name: time-sliced counters may be imported before models."""
-    return QuerySet(apps.get_model("notifications_counter", model), using=connection.alias)
+    return Uncached(apps.get_model("notifications_counter", model), using=connection.alias)
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no forks

@@ -8,6 +8,7 @@ from typing import Any
 from asgiref.sync import SyncToAsync
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.writer import MigrationWriter
+from django.db.models import QuerySet
 from django.db.models.constants import OnConflict
 from django.db.models.expressions import Col
 from django.db.models.query_utils import DeferredAttribute
@@ -51,6 +52,7 @@ __all__ = [
     "url_has_allowed_host_and_scheme",
     # Ours, below.
     "ATTRIBUTES",
+    "Uncached",
     "end_request_thread",
 ]
 
@@ -137,6 +139,12 @@ ATTRIBUTES = {
     },
 }
 """Attributes of Django's objects that are not in its documentation."""
+
+
+class Uncached(QuerySet):
+    """Asks the database, even if django-cacheops caches what querysets read: it learns only of some writes."""
+
+    _cacheprofile = None  # of django-cacheops: how to cache them
 
 
 def end_request_thread() -> None:

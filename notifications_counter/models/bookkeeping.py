@@ -8,6 +8,7 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from ..internals import Uncached
 from .fields import ExactCharField
 
 
@@ -15,6 +16,8 @@ class DatabaseId(models.Model):
     """The id of this database, in a single row. A database that was emptied or replaced has another one."""
 
     uid = models.CharField(_("id"), max_length=32)
+
+    objects = Uncached.as_manager()
 
     class Meta:
         verbose_name = _("id of the database")
@@ -83,6 +86,8 @@ class CounterState(models.Model):
     healed_at = models.DateTimeField(_("last heal at"), default=timezone.now)
     off_since = models.DateTimeField(_("off since"), null=True)
 
+    objects = Uncached.as_manager()
+
     class Meta:
         verbose_name = _("state of a counter")
         verbose_name_plural = _("states of counters")
@@ -113,6 +118,8 @@ class DoubtRequest(models.Model):
     owner_key = models.TextField(_("owner key"), blank=True)
     everyone = models.BooleanField(_("everyone"), default=False)
     created_at = models.DateTimeField(_("created at"), auto_now_add=True)
+
+    objects = Uncached.as_manager()
 
     class Meta:
         verbose_name = _("doubt request")

@@ -11,6 +11,7 @@ from django.db.models.expressions import RawSQL
 
 from ..declaration import Declaration
 from ..declaration.primary_keys import First, Pk
+from ..internals import Uncached
 from .owners import of_owners, per_statement
 
 Breakdown = dict[Pk, int]
@@ -43,6 +44,6 @@ def break_down(counter: Declaration, firsts: Sequence[First]) -> dict[First, Bre
 
 def _count(counter: Declaration, owners: Q | RawSQL) -> dict[Pk, int]:
     """Return the number of rows that count, by owner. Owners without such rows are left out."""
-    rows: QuerySet = QuerySet(counter.source, using=counter.db).filter(counter.q).filter(owners).order_by()
+    rows: QuerySet = Uncached(counter.source, using=counter.db).filter(counter.q).filter(owners).order_by()
     counts = rows.values_list(*counter.owner_attnames).annotate(counted_rows=counter.condition.aggregate)
     return {row[:-1] if counter.has_several_columns else row[0]: row[-1] for row in counts}
