@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
+from operator import index
 from typing import Any, TypeGuard
 
 from asgiref.sync import sync_to_async
@@ -124,10 +126,8 @@ class EventLog(Recipe):
         score = member = ""
         if isinstance(position, Mapping):
             try:
-                if not is_integer(position["id"]):
-                    raise ValueError
-                score, member = _score(position["timestamp"]), f"{position['id']:016d}"
-            except (KeyError, ValueError):
+                score, member = _score(position["timestamp"]), f"{index(position['id']):016d}"
+            except (KeyError, ValueError, TypeError):
                 raise ValueError("A position must be a time, or an event that this log has returned.") from None
         elif position is not None:
             score = _score(position)
@@ -200,16 +200,13 @@ def _is_deep(value: object, most: int = DEPTH) -> bool:
 
 
 def _decode(event_id: int, flat: Sequence[Any]) -> Event | None:
-    """Return an event; None if it is gone."""
-    return {"id": event_id, **{as_text(name): _value(text) for name, text in as_pairs(flat)}} if flat else None
-
-
-def _value(text: bytes) -> Any:
-    """Return the value of a field; as text if something else has written it, or it is nested too deep."""
-    try:
-        return json.loads(text)
-    except UNREADABLE:
-        return as_text(text)
+    """Return an event; None if it is gone. A value that can't be read, as something else may write it, is a text."""
+    event: Event = {"id": event_id}
+    for name, text in as_pairs(flat):
+        event[as_text(name)] = as_text(text)
+        with suppress(*UNREADABLE):
+            event[as_text(name)] = json.loads(text)
+    return event if flat else None
 
 
 _log = EventLog()

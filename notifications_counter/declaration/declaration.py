@@ -140,16 +140,17 @@ class Declaration(Owners):
         return (*self.owner_fields, *self.condition.fields)
 
     @cached_property
-    def _names(self) -> frozenset[str]:
-        return frozenset(name for field in self.columns for name in (field.name, field.attname))
+    def _column_names(self) -> frozenset[str]:
+        return frozenset(str(field.column) for field in self.columns)
 
     @cached_property
     def _generated(self) -> bool:
         return any(isinstance(field, GeneratedField) for field in self.columns)
 
-    def reads(self, names: Iterable[str]) -> bool:
-        """Return whether a change of these fields can change a count."""
-        return self._generated or not self._names.isdisjoint(names)
+    def reads(self, columns: Iterable[str]) -> bool:
+        """Return whether a change of these columns can change a count. Another model of the table may give their fields
+        other names."""
+        return self._generated or not self._column_names.isdisjoint(columns)
 
     def moves(self, names: Iterable[str]) -> bool:
         """Return whether a change of these fields can move a row to another owner."""

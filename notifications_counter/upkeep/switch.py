@@ -14,7 +14,7 @@ from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
 from ..models import CounterState
 from ..reports import report
-from .generations import deploy_seconds, row_in_force, seconds_since, seconds_to_wait, state_row
+from .generations import deploy_seconds, row_in_force, seconds_to_wait, state_row
 
 _in_force = set[tuple[str, str]]()
 """Declarations, by keys and fingerprint, that this process has found in force."""
@@ -40,7 +40,7 @@ def put_in_force(counter: Declaration) -> CounterState | None:
         return None
     _in_force.add(me)
     _told.discard(me)
-    if seconds_since(row.healed_at) > deploy_seconds() / 3 > 0:
+    if timedelta(0) < timedelta(seconds=deploy_seconds() / 3) < timezone.now() - row.healed_at:
         row_in_force(counter).update(healed_at=timezone.now())
     if row.declared_at > when_all_tell():  # the clock of who declared it was ahead
         row.declared_at = when_all_tell()
@@ -56,7 +56,8 @@ def declare(counter: Declaration) -> CounterState | None:
         row, is_new = _lock_row(counter)
         if row.off_since or row.fingerprint == counter.fingerprint:
             return row
-        if counter.fingerprint in row.replaced.split() and seconds_since(row.healed_at) < deploy_seconds():
+        is_alive = timezone.now() - row.healed_at < timedelta(seconds=deploy_seconds())
+        if is_alive and counter.fingerprint in row.replaced.split():
             return None
         _start_waiting(counter, row, timezone.now())
     level = logging.INFO if is_new else logging.WARNING

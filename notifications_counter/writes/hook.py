@@ -108,8 +108,8 @@ def _counters_of(compiler: Any) -> Counters:
     if counters is None:
         return ()
     if hasattr(query, "values"):  # an UPDATE
-        names = {field.attname for field, *_ in query.values}
-        counters = tuple([counter for counter in counters if names and counter.reads(names)])
+        columns = {field.column for field, *_ in query.values}
+        counters = tuple([counter for counter in counters if columns and counter.reads(columns)])
     here = [counter for counter in counters if alias_for(counter.source) == connection.alias]
     return tuple([counter for counter in here if not counter.is_silent(connection)])
 

@@ -5,18 +5,19 @@ from typing import Any
 
 from django.db import transaction
 from django.db.migrations.state import ModelState, ProjectState
+from django.db.models import BooleanField, Field
 
 from .counters import open_tickets
 from .models import Agent, Queue, Ticket
 from .support import assert_counted, doubts, heal
 
 
-def historical(*without: str) -> Any:
-    """What ``apps.get_model("statements", "Ticket")`` gives, at a time before it had these fields."""
+def historical(*without: str, **others: Field) -> Any:
+    """What ``apps.get_model("statements", "Ticket")`` gives, before it had these fields, and while it had others."""
     state = ProjectState()
     for model in (Agent, Queue, Ticket):
         known = ModelState.from_model(model)
-        known.fields = {name: f for name, f in known.fields.items() if name not in without}
+        known.fields = {name: f for name, f in known.fields.items() if name not in without} | others
         state.add_model(known)
     return state.apps.get_model("statements", "Ticket")
 
@@ -29,12 +30,14 @@ def test_models_that_lack_columns(ann, ben, desk, owners):
     )
     heal()
     whole, ownerless, stateless = historical(), historical("agent"), historical("closed")
+    renamed = historical("closed", shut=BooleanField(db_column="closed"))
     for block, work in (
         (nullcontext, lambda: ownerless.objects.filter(closed=False, title__lt="1").delete()),
         (transaction.atomic, lambda: ownerless.objects.filter(title="2").update(closed=False)),
         (nullcontext, lambda: ownerless(pk=ownerless.objects.get(title="3").pk, title="3", closed=True).save()),
         (transaction.atomic, lambda: ownerless.objects.create(title="new")),
         (transaction.atomic, lambda: stateless.objects.filter(title="1").delete()),
+        (nullcontext, lambda: renamed.objects.filter(title="0").update(shut=True)),
     ):
         with block():
             work()
