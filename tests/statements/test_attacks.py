@@ -23,6 +23,7 @@ from notifications_counter.declaration import declaration
 from notifications_counter.internals import ROW_COUNT, UpdateQuery
 from notifications_counter.models import BaseCount, DoubtRequest, Notification
 from tests.support import (
+    PATIENCE,
     OtherConnection,
     assert_exact,
     assert_heals,
@@ -33,6 +34,7 @@ from tests.support import (
     notify,
     redis_out_of_reach,
     rows,
+    session,
     wait_until,
 )
 from tests.tasks.counters import open_tasks, sent_transfers, visible_posts
@@ -194,6 +196,23 @@ def test_many_rows_before_now(alice, bob):
     assert_reads(alice, bob)
     assert objects.filter(created_at__lt=Now()).update(user=bob) == 1002
     assert_reads(alice, bob)
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="Elsewhere, rows are stored in the order of their keys.")
+@pytest.mark.parametrize("condition", [~Q(title=""), Q(created_at__lt=Now())])
+def test_rows_are_locked_in_the_order_of_their_keys(condition, alice, bob):
+    """Otherwise, two updates of the same rows may wait for each other."""
+    first, second, _ = notify(alice)
+    objects.filter(pk=first.pk).update(title="behind the others")
+    with OtherConnection() as other:
+        pid = other.run(session)
+        with transaction.atomic():
+            objects.select_for_update().get(pk=first.pk)
+            update = other.start(objects.filter(condition).update, user=bob)
+            wait_until(lambda: execute(f"SELECT pg_blocking_pids({pid}) <> '{{}}'") == [(True,)])
+            assert objects.select_for_update(nowait=True).get(pk=second.pk)
+        assert update.result(PATIENCE) == 3
+    assert_exact(alice, bob, in_doubt=None)
 
 
 @pytest.mark.skipif(connection.vendor != "mysql", reason="Elsewhere, a statement reads all rows as they are.")
