@@ -4,18 +4,21 @@ import io
 import re
 import uuid
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.contrib.auth import get_user_model
+from django.contrib.postgres.functions import RandomUUID, TransactionNow
+from django.contrib.postgres.search import TrigramSimilarity
 from django.core.checks import run_checks
 from django.core.management import call_command
 from django.db import connection, connections, models
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import Case, Exists, F, OuterRef, Q, Value, When
 from django.db.models.expressions import RawSQL
-from django.db.models.functions import ExtractYear, Now, Random
+from django.db.models.functions import Coalesce, ExtractYear, Length, Lower, Now, Random
 from django.db.models.lookups import Exact
-from django.test.utils import isolate_apps, override_settings
+from django.test.utils import isolate_apps, override_settings, register_lookup
+from django.utils.translation import gettext_lazy
 
 import servers
 from notifications_counter import checks
@@ -246,22 +249,44 @@ def test_totals_of_several_columns(declare):
 
 
 # ----------------------------------------------------------------------------------------------------------- changes
+class Sounds(Exact):
+    """As in another package."""
+
+
+def matches(*operands, **options):
+    """A condition that calls a function, which may do anything."""
+    return Q(Exact(models.Func(*operands, function="f", output_field=models.IntegerField(), **options), 1))
+
+
 @pytest.mark.parametrize(
     ("condition", "what"),
     [
         (Q(user__is_active=True), "other rows"),
         (Q(Exists(Notification.objects.filter(user=OuterRef("user")))), "other rows"),
-        (Q(created_at__lt=Now()), "the time of the query"),
-        (Q(pk__lt=Random()), "on chance"),
-        (Q(created_at__year=2026), "the active time zone"),
+        (Q(pk__in=Notification.objects.values("pk")[:3]), "other rows"),
         (Q(RawSQL("read_at IS NULL", (), output_field=models.BooleanField())), "raw SQL"),
-        (~Q(kind="x") | Q(data__urgent=True), None),
+        (Q(created_at__lt=Now()), "Now"),
+        (Q(created_at__range=(F("seen_at"), Now() + timedelta(1))), "Now"),
+        (Q(pk__in=[1, Random()]), "Random"),
+        (Q(Exact(RandomUUID(), uuid.UUID(int=1))), "RandomUUID"),
+        (Q(created_at__lt=Coalesce("seen_at", TransactionNow())), "TransactionNow"),
+        (Q(Exact(TrigramSimilarity("title", "x"), 1)), "TrigramSimilarity"),
+        (matches("pk"), "Func"),
+        (Q(Exact(Lower("title", function="f"), "x")), "Lower"),
+        (Q(Sounds(F("title"), "x")), "Sounds"),
+        (Q(title=Value(gettext_lazy("title"), models.CharField())), "Value"),
+        (Q(data=["x", {"title": gettext_lazy("title")}]), "JSONExact"),
+        (Q(created_at__year=2026), "the active time zone"),
+        (~Q(kind="x") | Q(data__urgent=True) | Q(data__0__in=["x", None]) | Q(data__has_any_keys=["a", "b"]), None),
         (Q(created_at__gte=datetime(2026, 1, 1, tzinfo=UTC)), None),
         (Q(Exact(ExtractYear("created_at", tzinfo=UTC), 2026)), None),
+        (Q(pk__in=[1, F("user_id")], title__iregex="x") | Q(title__lower__length__gt=F("pk") * 2 + 1), None),
+        (Q(Exact(Case(When(read_at__lt=F("seen_at") + timedelta(1), then=Value("x")), default="title"), "x")), None),
     ],
 )
 def test_conditions(declare, condition, what):
-    messages = declare(Notification, condition=condition)
+    with register_lookup(models.CharField, Lower, Length):
+        messages = declare(Notification, condition=condition)
     assert messages.keys() == ({"E005"} if what else set())
     assert what is None or what in messages["E005"]
 

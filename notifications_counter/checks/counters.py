@@ -9,10 +9,9 @@ from django.conf import settings
 from django.core.checks import register
 from django.core.exceptions import FieldDoesNotExist, FieldError
 from django.db import OperationalError, connections, models
-from django.db.models.expressions import RawSQL
 
 from ..counters import Counter, all_counters
-from ..internals import ExtraWhere, Query
+from ..declaration.condition import OF_OTHER_ROWS, is_stable
 from ..models import BaseCount
 from ..models.fields import field_of, is_converted_by_django
 from ..sql.target import other_fields, own_columns
@@ -22,9 +21,6 @@ UNSIGNED = models.PositiveBigIntegerField | models.PositiveIntegerField | models
 
 KEY_FIELDS = models.CharField | models.IntegerField | models.TextField | models.UUIDField
 """Fields whose equal values have the same text, unlike a decimal, 1 or 1.00."""
-
-VOLATILE = {"Now", "Random", "RandomUUID", "TransactionNow"}
-"""Expressions whose value changes by itself."""
 
 
 def mistake_in(counter: Counter) -> str:
@@ -242,16 +238,15 @@ def check_changes(counter: Counter) -> Messages:
     query = models.QuerySet(counter.source).filter(counter.q).query
     tables = [alias for alias, uses in query.alias_refcount.items() if uses]
     hidden: list[tuple[str, str]] = []
-    if len(tables) > 1 or any(isinstance(node, Query | models.Subquery) for node in nodes):
-        hidden.append(("its condition depends on other rows", hint))
-    if any(VOLATILE.intersection(base.__name__ for base in type(node).__mro__) for node in nodes):
-        hidden.append(("its condition depends on the time of the query, or on chance", hint))
+    if len(tables) > 1 or any(isinstance(node, OF_OTHER_ROWS) for node in nodes):
+        hidden.append(("its condition depends on other rows, or on raw SQL", hint))
+    elif changing := sorted({type(node).__name__ for node in nodes if not is_stable(node)}):
+        hint = "Use columns, values, and Django's own lookups and functions, but neither time nor chance. What else it "
+        hint += "needs, a GeneratedField can store."
+        hidden.append((f"{', '.join(changing)} in its condition may change by itself, as far as the app knows", hint))
     if settings.USE_TZ and any(map(_depends_on_time_zone, nodes)):
         hint = "Compare the datetime with other datetimes, as in due__gte, or give the expression a tzinfo."
         hidden.append(("its condition depends on the active time zone", hint))
-    if any(isinstance(node, RawSQL | ExtraWhere) for node in nodes):
-        hint = "Use Q objects and expressions."
-        hidden.append(("its condition depends on raw SQL, whose columns the app cannot tell", hint))
     for field in own_columns(counter.source):
         if type(getattr(field.remote_field, "on_delete", None)).__name__ == "DatabaseOnDelete":  # of Django 6.1
             hint = "Use the on_delete of the same name without DB_, so that Django does it."

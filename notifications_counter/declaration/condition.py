@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import date
+from datetime import date, time, timedelta
+from decimal import Decimal
 from functools import cached_property
+from types import NoneType
 from typing import Any
 from uuid import UUID
 
@@ -22,6 +24,7 @@ from django.db.models import (
     Q,
     QuerySet,
     SlugField,
+    Subquery,
     Sum,
     TextChoices,
     TextField,
@@ -29,9 +32,10 @@ from django.db.models import (
     Value,
     When,
 )
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce
 
-from ..internals import AND, BaseDatabaseWrapper, Col, Exact, IsNull, WhereNode
+from ..internals import AND, OPERATORS, STABLE, BaseDatabaseWrapper, Col, Exact, ExtraWhere, IsNull, Query, WhereNode
 from ..models.fields import ExactCharField, field_of, is_converted_by_django, target_of
 
 Facts = dict[str, object]
@@ -42,6 +46,12 @@ NOT_NULL = object()
 
 NEVER_NULL = (bool, date, int, str, UUID)
 """Types of values that no field of Django stores as NULL, except an empty text."""
+
+PLAIN = (*NEVER_NULL, bytes, Decimal, float, NoneType, time, timedelta)
+"""Types of values that stay as they are, unlike a text that is translated whenever it is used."""
+
+OF_OTHER_ROWS = ExtraWhere | Query | RawSQL | Subquery
+"""Types of nodes that depend on other rows, or may do so."""
 
 TEXTS = {CharField, ExactCharField, SlugField, TextField}
 """Types of fields that store a text as it is given."""
@@ -118,12 +128,27 @@ def expressions_of(root: object) -> Iterator[object]:
             todo.extend(node.get_source_expressions())
 
 
+def is_stable(node: object) -> bool:
+    """Return whether a node of an expression is known to be the same at two moments, if its operands are, and the
+    session's settings. What a site or another package defines is not, nor a function whose SQL it replaces."""
+    value = getattr(node, "rhs", getattr(node, "value", None))
+    if getattr(node, "extra", None) or not (hasattr(value, "resolve_expression") or _is_plain(value)):
+        return False
+    return type(node) in STABLE or type(node).__module__ in OPERATORS
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(map(_is_plain, value.values()))
+    return all(map(_is_plain, value)) if isinstance(value, list | tuple) else isinstance(value, PLAIN)
+
+
 def is_lookup_of_django(node: object) -> bool:
     """Return whether Django itself compares a column. In another package, ``exact`` may mean anything. A generated
     column changes although nobody sets it."""
     column = getattr(node, "lhs", None)
     is_set = isinstance(column, Col) and not isinstance(column.target, GeneratedField)
-    return is_set and type(node).__module__.startswith("django.")
+    return is_set and type(node).__module__ in OPERATORS
 
 
 def facts_of_where(where: WhereNode) -> tuple[Facts, bool]:

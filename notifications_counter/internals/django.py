@@ -12,7 +12,7 @@ from django.db import DEFAULT_DB_ALIAS
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from django.db.migrations.writer import MigrationWriter
-from django.db.models import QuerySet
+from django.db.models import QuerySet, expressions, functions
 from django.db.models.constants import OnConflict
 from django.db.models.expressions import Col, Combinable
 from django.db.models.lookups import Exact, In, IsNull
@@ -47,6 +47,8 @@ __all__ = [
     "ExtraWhere",
     "In",
     "IsNull",
+    "OPERATORS",
+    "STABLE",
     "WhereNode",
     # The type of all expressions, F() included.
     "Combinable",
@@ -72,6 +74,32 @@ __all__ = [
     "Uncached",
     "end_request_thread",
 ]
+
+OPERATORS = {
+    "django.contrib.postgres.fields.array",
+    "django.contrib.postgres.fields.ranges",
+    "django.db.models.fields.json",
+    "django.db.models.fields.related_lookups",
+    "django.db.models.fields.tuple_lookups",
+    "django.db.models.lookups",
+}
+"""Modules whose lookups and transforms depend on nothing but their operands."""
+
+EXPRESSIONS = """
+    Case Col ColPairs CombinedExpression DurationExpression ExpressionList ExpressionWrapper TemporalSubtraction Value
+    When
+"""
+FUNCTIONS = """
+    ACos ASin ATan ATan2 Abs Cast Ceil Chr Coalesce Collate Concat ConcatPair Cos Cot Degrees Exp Extract ExtractDay
+    ExtractHour ExtractIsoWeekDay ExtractIsoYear ExtractMinute ExtractMonth ExtractQuarter ExtractSecond ExtractWeek
+    ExtractWeekDay ExtractYear Floor Greatest JSONArray JSONObject LPad LTrim Least Left Length Ln Log Lower MD5 Mod
+    NullIf Ord Pi Power RPad RTrim Radians Repeat Replace Reverse Right Round SHA1 SHA224 SHA256 SHA384 SHA512 Sign Sin
+    Sqrt StrIndex Substr Tan Trim Trunc TruncDate TruncDay TruncHour TruncMinute TruncMonth TruncQuarter TruncSecond
+    TruncTime TruncWeek TruncYear Upper
+"""
+STABLE = {WhereNode, *(getattr(expressions, name) for name in EXPRESSIONS.split())}
+STABLE |= {getattr(functions, name) for name in FUNCTIONS.split()}
+"""Expressions that depend on nothing but their operands, and the settings of the session."""
 
 WrapperContext = dict[str, Any]
 """What ``execute_wrapper()`` tells of a statement: ``cursor`` and ``connection``."""
@@ -121,8 +149,10 @@ ATTRIBUTES = {
         "UPDATE": "ON CONFLICT DO UPDATE.",
     },
     "query": {
+        "add_q": "Adds a condition, as filter() does.",
         "alias_refcount": "The tables that it uses, and how often: 0 if a join was dropped.",
         "annotations": "If there are any, the query is not just rows of its table.",
+        "clear_where": "Removes all conditions.",
         "combinator": "UNION and the like. As for annotations.",
         "compiler": "The name of its compiler's class.",
         "distinct": "As for annotations.",
@@ -132,7 +162,6 @@ ATTRIBUTES = {
         "get_initial_alias": "The table's own alias, which is made if it is missing.",
         "get_meta": "The options of its model, whose table is written to.",
         "group_by": "As for annotations.",
-        "is_sliced": "Whether it has LIMIT or OFFSET.",
         "model": "Its model, which may be a proxy, a parent or a migration's.",
         "objs": "INSERT: the instances.",
         "on_conflict": "INSERT: an OnConflict, or None.",

@@ -14,7 +14,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from ..declaration import Declaration
-from ..declaration.condition import NOT_NULL, Facts, facts_of_where
+from ..declaration.condition import NOT_NULL, PLAIN, Facts, facts_of_where
 from ..internals import BaseDatabaseWrapper, DeferredAttribute, Query
 from ..models.fields import ExactCharField, field_of, is_converted_by_django, target_of
 from .change import EVERYONE, OwnerKey
@@ -58,7 +58,7 @@ def _is_uncertain(field: models.Field, value: object) -> bool:
     """Return whether the column may hold another value. A database may cut spaces off a text that is too long."""
     if isinstance(value, str):
         return isinstance(field, models.CharField) and field.max_length is not None and len(value) > field.max_length
-    return value is NOT_NULL or hasattr(value, "resolve_expression")
+    return not isinstance(value, PLAIN)
 
 
 # ------------------------------------------------------------------------ WHERE

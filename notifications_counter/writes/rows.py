@@ -10,14 +10,12 @@ from typing import Any
 
 from django.core.exceptions import EmptyResultSet, FullResultSet
 from django.db import connections
-from django.db.models import F, Func, Model, QuerySet
-from django.db.models.expressions import RawSQL
-from django.db.models.functions import Random
+from django.db.models import F, Model, Q, QuerySet
 
 from ..declaration import Declaration
-from ..declaration.condition import expressions_of, is_lookup_of_django
+from ..declaration.condition import OF_OTHER_ROWS, expressions_of, is_lookup_of_django, is_stable
 from ..declaration.primary_keys import Pk
-from ..internals import BaseDatabaseWrapper, Col, Exact, ExtraWhere, In, Param, Query, SQLCompiler
+from ..internals import BaseDatabaseWrapper, Col, Exact, In, Param, Query, SQLCompiler
 from ..sql.owners import per_statement
 from .change import OwnerKey
 
@@ -47,18 +45,26 @@ def lists_pks(query: Query) -> bool:
 
 
 def is_repeatable(query: Query) -> bool:
-    """Return whether a query selects the same rows a moment later, if none of them has changed. Joins, subqueries,
-    random functions, slices with an ambiguous order, and code that is not Django's may select others."""
-    return (
-        is_of_one_table(query)
-        and not query.is_sliced
-        and all(
-            type(node).__module__.startswith("django.")
-            and type(node) is not Func
-            and not isinstance(node, ExtraWhere | Query | Random | RawSQL)
-            for node in expressions_of(query.where)
-        )
-    )
+    """Return whether a query selects the same rows a moment later, if none of them has changed. Joins, and what is not
+    known to be stable, may select others."""
+    return is_of_one_table(query) and all(map(is_stable, expressions_of(query.where)))
+
+
+def name_rows(query: Query, connection: BaseDatabaseWrapper) -> bool:
+    """Lock the rows that a query selects, and have it select them by their primary keys, because it may select others a
+    moment later. Returns False if they are too many, or depend on other rows, which MariaDB might read as they were."""
+    of_others = any(isinstance(node, OF_OTHER_ROWS) for node in expressions_of(query.where))
+    if of_others or not is_of_one_table(query):
+        return False
+    rows = QuerySet[Model](query.model, using=connection.alias).order_by("pk")
+    rows.query.where = query.where
+    locked = rows.select_for_update(no_key=connection.features.has_select_for_no_key_update)
+    pks = list(locked.values_list("pk", flat=True)[: ROWS_AT_ONCE + 1])
+    if len(pks) > ROWS_AT_ONCE:
+        return False
+    query.clear_where()
+    query.add_q(Q(pk__in=pks))
+    return True
 
 
 def selects_first(query: Query) -> bool:

@@ -29,6 +29,7 @@ from .rows import (
     lists_pks,
     lock_pks,
     lock_rows,
+    name_rows,
     sums_of,
     tally,
 )
@@ -273,12 +274,13 @@ class UpdateOrDelete(Statement):
         return result, deltas
 
     def _lock(self) -> tuple[object, Change]:
-        """Lock the rows first, and see whose they are and whether they count. They stay those that it selects. If it
-        doesn't say whose they become, as ``bulk_update()``, see that afterwards: by primary keys, it still selects
-        them."""
+        """Lock the rows first, and see whose they are and whether they count. They stay those that it selects, by
+        their primary keys if necessary. If it doesn't say whose they become, as ``bulk_update()``, see that afterwards:
+        by primary keys, it still selects them."""
         query, connection, counters = self.query, self.connection, self.counters
         says_whose = all(effect.after.names_owner or not effect.moves for effect in self.effects.values())
-        if not is_repeatable(query) or not (says_whose or lists_pks(query)):
+        is_fixed = is_repeatable(query) or (self.is_stock and name_rows(query, connection))
+        if not is_fixed or not (says_whose or lists_pks(query)):
             result, number, _ = self._execute(ROW_COUNT)
             return result, everyone(counters) if number else {}
         before, after = lock_rows(query, connection, counters), Tally[Row]()

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.db import connection, models
 from django.test.utils import isolate_apps
+from django.utils.translation import gettext_lazy
 
 from notifications_counter.internals import DeferredAttribute
 from notifications_counter.writes.change import EVERYONE
@@ -70,8 +71,11 @@ def test_what_an_instance_says_of_its_row(written, said):
     assert inserted_names.__wrapped__(Row, counter, tuple(written.split())) == said
 
 
-@pytest.mark.parametrize(("most", "names"), [(3, False), (4, True), (None, True)])
-def test_a_text_that_a_database_may_cut_names_nobody(most, names):
+@pytest.mark.parametrize(
+    ("value", "most", "names"),
+    [("long", 3, False), ("long", 4, True), ("long", None, True), (gettext_lazy("long"), 4, False)],
+)
+def test_a_text_that_may_be_stored_as_another_names_nobody(value, most, names):
     counter: Any = SimpleNamespace(
         owner_attnames=["owner"],
         pk_fields=[models.CharField(max_length=most)],
@@ -79,4 +83,4 @@ def test_a_text_that_a_database_may_cut_names_nobody(most, names):
         owner_keys=lambda columns: columns[0],
         condition=SimpleNamespace(value_of=lambda *_: 1),
     )
-    assert contribution(counter, {"owner": "long"}, connection).owner_key == ("long" if names else EVERYONE)
+    assert contribution(counter, {"owner": value}, connection).owner_key == ("long" if names else EVERYONE)
