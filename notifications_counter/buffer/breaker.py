@@ -23,8 +23,8 @@ class Breaker:
         self.alias = alias
         self.down_since: float | None = None
         self.outages = 0
-        self.reason = ""  # of the last one
-        self.retry_at = 0.0
+        self.reason: str  # of the last one
+        self.retry_at: float
         self._logged: dict[tuple[str, str], float] = {}
 
     def check(self) -> None:

@@ -50,7 +50,7 @@ class Buffer:
 
     ``base``         the beginning of all its keys. The hash tag in it keeps them on one node of a cluster
     ``fingerprint``  of the counter's declaration
-    ``is_declared``  whether a flusher has declared the counter, as far as is known, so that Redis is not new
+    ``is_declared``  whether a flusher had declared the counter before this process looked, so that Redis is not new
     """
 
     def __init__(self, client: Client, base: str, fingerprint: str, is_declared: bool):
@@ -104,7 +104,6 @@ class Buffer:
         if not generation or fingerprint != self.fingerprint:  # rule: declared_read
             return False
         self._trusted = ready or "", self.key(f"total:{generation}:")
-        self.is_declared = True
         return True
 
     def fall_silent(self) -> None:
@@ -157,7 +156,6 @@ class Buffer:
         """Put everyone in doubt until a generation begins, and take announcements."""
         self.client.ask(command("DEL", self._ready))
         self.client.ask(command("HSET", self.key("state"), "mark", ""))
-        self.is_declared = True
 
     def switch_off(self) -> None:
         """Let readers count rows, and writers tell Redis nothing, until ``reset``."""
