@@ -244,7 +244,6 @@ class Refusing(Client):
     """Stands for the client where a database has no id, to which keys could belong. Each call is refused."""
 
     def __init__(self, reason: str):
-        super().__init__("")
         self.reason = reason
 
     def send(self, calls: Sequence[Call], urgent: bool = False, wait: bool = True) -> list[Any]:

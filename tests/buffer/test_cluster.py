@@ -114,6 +114,18 @@ def test_a_node_refuses_a_call_and_is_lost(nodes, users):
     assert breaker.down_since is not None
 
 
+def test_a_node_does_not_answer(use, nodes, users):
+    unread.heal()
+    notify(users)
+    client = use(nodes[0].url, CONNECTION_FACTORY=CLUSTER, SOCKET_TIMEOUT=0.5)
+    assert_reads(*users)
+    nodes[0].pause()
+    with entries(RETRY_AFTER=3600):
+        assert_reads(*users)
+    nodes[0].resume()
+    assert client.breaker.outages >= 1
+
+
 def test_a_process_that_starts_while_the_cluster_is_down(use, users):
     """Nothing can be asked where the keys are."""
     use(f"redis://{servers.HOST}:{servers.free_port()}/0", CONNECTION_FACTORY=CLUSTER)

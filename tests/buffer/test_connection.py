@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
+from unittest import mock
 
 import pytest
 import redis
@@ -99,13 +100,18 @@ def test_a_slow_statement_waits(ready, alice):
     assert_exact(alice)
 
 
-def test_the_first_write_of_a_process_to_a_new_server(use, ready, alice, server, other, monkeypatch):
+@pytest.mark.parametrize("of", ["a new process", "a connection that is made again"])
+def test_the_first_write_to_a_new_server(use, ready, alice, server, other, monkeypatch, of):
     """A confirmation that is sent again, by its source, would come after what this thread sends next."""
     monkeypatch.setattr(client_module, "FRESH_SECONDS", 60)
     unread.flush()
     other.script_flush()
-    unread.flush()  # so that the server knows how to cut
-    use(server.url)
+    with OtherConnection() as another:
+        another.run(unread.flush)  # so that the server knows how to cut
+    if of == "a new process":
+        use(server.url)
+    else:
+        pool().disconnect()
     create(alice)
     assert unread.flush().owners == 1
     assert_exact(alice)
@@ -207,6 +213,18 @@ def test_more_threads_than_connections(use, server, alice):
     pool().release(taken)
     unread.heal()
     assert_heals(alice)
+
+
+def test_an_interrupt_gives_the_connection_back(use, server, alice, monkeypatch):
+    """Also while somebody keeps the exception, as an error reporter does."""
+    use(server.url, CONNECTION_POOL_KWARGS=LIMITED)
+    unread.heal()
+    with monkeypatch.context() as patch:
+        patch.setattr(redis.Connection, "read_response", mock.Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt) as kept:
+            unread.count(alice)
+    take_all()
+    assert kept
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # pytest-xdist has threads

@@ -24,7 +24,7 @@ from notifications_counter.inbox.badges import badge_of, name_of
 from notifications_counter.inbox.live import feeds
 from notifications_counter.models import Notification
 from tests.asgi import serving
-from tests.support import CLUSTER, PATIENCE, entries, notify, unheard, wait_until
+from tests.support import CLUSTER, PATIENCE, announce, create, entries, notify, unheard, wait_until
 from tests.tasks.counters import open_tasks
 from tests.tasks.models import Project, Task
 
@@ -124,6 +124,11 @@ def test_the_count_comes_at_once_and_whenever_it_changes(listen, alice):
     unheard(Notification.objects.all().delete)
     unread.buffer.doubt([str(alice.pk)])
     assert events.next_count() == 0
+    announce(unread.buffer, "killed", [str(alice.pk)])
+    unheard(create, alice)
+    with entries(HEAL_AFTER=0):
+        unread.heal()
+    assert events.next_count() == 1
 
 
 @pytest.mark.usefixtures("few_healed")

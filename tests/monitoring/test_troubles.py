@@ -3,6 +3,7 @@
 from unittest import mock
 
 import pytest
+import redis
 
 from notifications_counter.buffer import client as client_module
 from notifications_counter.buffer.client import client_of
@@ -36,6 +37,18 @@ def test_trouble_that_goes_on_is_a_problem_for_a_minute_and_its_reason_is_told(u
     assert status_of(unread).problems == ()
     note_elsewhere("trouble again")
     assert status_of(unread).problems == ()
+
+
+def test_an_outage_is_told_when_it_is_over(use, server, other, alice):
+    """As trouble that goes on, if there was another one before."""
+    client = use(server.url)
+    unread.heal()
+    client.breaker.trip(redis.ConnectionError("an outage"))
+    client.breaker.retry_at = 0.0  # as if the time had passed
+    assert unread.count(alice) == 0
+    other.hincrby(f"{{{options.KEY_PREFIX}:trouble}}", "since", -5)
+    [problem] = status_of(unread).problems
+    assert "an outage" in problem.reason
 
 
 def note_elsewhere(reason: str) -> None:

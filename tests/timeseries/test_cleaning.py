@@ -5,6 +5,7 @@ from unittest import mock
 import pytest
 from django.core.management import call_command
 
+from notifications_counter import timeseries
 from notifications_counter.buffer.client import client_of
 from notifications_counter.management.commands import clean_counters as clean_counters_command
 from notifications_counter.timeseries import TimeSeries, clean_counters, get_counter, list_counters, update_counter
@@ -24,6 +25,16 @@ def test_an_emptied_counter_is_no_longer_known():
     assert get_counter("old", 60) == []
     update_counter("old", now=LONG_AGO)
     assert list_counters() == ["new", "old"]
+
+
+def test_no_script_works_for_long(monkeypatch):
+    """A counter takes as long as 20 slices."""
+    monkeypatch.setattr(timeseries, "PAGE_WORK", 100)
+    series, done = TimeSeries(precisions=[1], samples=100), []
+    for second in range(60):
+        series.update_counters(dict.fromkeys("abcde", 1), now=LONG_AGO + second)
+    series.clean_counters(progress=lambda number, _: done.append(number))
+    assert done == [2, 4, 5]
 
 
 def test_the_command_says_what_it_did():

@@ -189,6 +189,8 @@ def test_a_process_with_another_redis_tells_the_database(alice):
     with entries(DEPLOY_SECONDS=HOUR):
         unread.heal()
     databases.clear()
+    create(alice)
+    assert not DoubtRequest.objects.exists()
     with entries(KEY_PREFIX="another"):
         create(alice)
     assert DoubtRequest.objects.get().owner_key == str(alice.pk)

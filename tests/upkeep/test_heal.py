@@ -1,6 +1,8 @@
 """What a heal notices and mends: a Redis that is not the one that was left, requests, and intents that nobody
 confirms."""
 
+import json
+
 import pytest
 from django.db import transaction
 
@@ -101,5 +103,17 @@ def test_an_intent_is_not_dropped_before_it_is_overdue(healed, alice):
         unread.heal()
     assert buffer().status().intents == 1
     with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
+        unread.heal()
+    assert buffer().status().intents == 0
+
+
+def test_a_clock_that_was_set_back_keeps_no_intent_for_ever(healed, alice, redis_client):
+    announce(buffer(), "killed", [str(alice.pk)])
+    entry = json.loads(redis_client.hget(buffer().key("intents"), "killed"))
+    for name in ("began", "checked"):
+        entry[name] += 10**6
+    redis_client.hset(buffer().key("intents"), "killed", json.dumps(entry))
+    with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
+        unread.heal()
         unread.heal()
     assert buffer().status().intents == 0

@@ -4,8 +4,9 @@ import pytest
 from django.core.management import call_command
 
 from notifications_counter.counters import unread
+from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import CounterState, DoubtRequest, Notification, UserNotificationsCount
-from tests.support import assert_exact, assert_reads, notify, rows, stored, unheard
+from tests.support import assert_exact, assert_reads, notify, redis_out_of_reach, rows, stored, unheard
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -28,6 +29,8 @@ def test_a_backup_that_is_restored(healed, alice, bob, make_user):
     assert list(unread.counts([alice, bob, carol]).values()) == [0, 2, 1]  # what Redis remembers
     unread.heal()
     unread.flush()
+    with redis_out_of_reach(), pytest.raises(BufferUnavailable):
+        unread.invalidate()
     Notification.objects.create(user=bob, title="after the restore")
     call_command("recount_counters", "--restored")
     assert_reads(alice, bob, carol)

@@ -5,7 +5,7 @@
 -- KEYS  pending (zset)  ready (text)  intents (hash)  in_flight (hash)  listeners (text)
 -- ARGV  1 fingerprint of the declaration  2 id of the intent
 --       3 its owners, as JSON; [] for everyone  4 their deltas, as JSON (null: unknown)
--- Reply 1; publishes the changed owners for open streams
+-- Publishes the changed owners for open streams.
 local ready_now = redis.call('GET', ready)
 run_without_memory(intents)
 local intent = intent_of(redis.call('HGET', intents, ARGV[2]))
@@ -28,4 +28,3 @@ if ARGV[3] == '[]' then
 end
 redis.call('HDEL', intents, ARGV[2]) -- last: if the script fails, healing finds it
 tell_listeners(changed)
-return 1

@@ -1,9 +1,8 @@
 -- Puts owners in doubt, or everyone: readers count their rows.
 -- KEYS  pending (zset)  ready (text)  listeners (text)
 -- ARGV  the owners; none for everyone
--- Reply 1; publishes the owners for open streams
+-- Publishes the owners for open streams.
 local ready_now = redis.call('GET', ready)
 for _, owner in ipairs(ARGV) do doubt(owner, ready_now) end
 if #ARGV == 0 then doubt_everyone() end
 tell_listeners(ARGV)
-return 1

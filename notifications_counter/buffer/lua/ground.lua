@@ -3,10 +3,10 @@
 -- because the clock was set back, is announced now. If it cannot be read, everyone is in doubt.
 -- KEYS  pending (zset)  ready (text)  intents (hash)  in_flight (hash)  listeners (text)
 -- ARGV  1 intent  2 '1' to drop it
--- Reply 1 if it was still there; publishes its owners for open streams
+-- Publishes its owners for open streams.
 run_without_memory(intents)
 local entry, ready_now = redis.call('HGET', intents, ARGV[1]), redis.call('GET', ready)
-if not entry then return 0 end
+if not entry then return end
 local intent = intent_of(entry)
 local owners = intent and intent.owners or {}
 -- rule: grounded
@@ -26,4 +26,3 @@ if ARGV[2] == '1' or not intent then return redis.call('HDEL', intents, ARGV[1])
 intent.grounded, intent.checked = true, tonumber(redis.call('TIME')[1])
 intent.began = math.min(tonumber(intent.began) or 0, intent.checked)
 redis.call('HSET', intents, ARGV[1], cjson.encode(intent))
-return 1
