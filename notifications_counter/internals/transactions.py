@@ -80,8 +80,10 @@ IDLE, IN_TRANSACTION, IN_ERROR = 0, 2, 3
 
 
 def _status(driver: Any) -> int:
-    connected = driver.pgconn if hasattr(driver, "pgconn") else driver.info  # as info, but faster
-    return connected.transaction_status
+    try:
+        return driver.pgconn.transaction_status  # that of info, but faster
+    except AttributeError:  # psycopg2
+        return driver.info.transaction_status
 
 
 def has_failed(connection: BaseDatabaseWrapper) -> bool:

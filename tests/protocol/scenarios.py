@@ -33,6 +33,7 @@ from .search import Found
 
 def W(number: int, delta: int | tuple[int, ...], *faults: str, **more: Any) -> Writer:
     """A writer: the delta of the only owner, or of each."""
+    more["step"] = "early" if "early" in faults else "announce"
     return Writer(number, delta if isinstance(delta, tuple) else (delta,), frozenset(faults), **more)
 
 
@@ -94,6 +95,10 @@ SCENARIOS: dict[str, tuple] = {  # the rules that a history of it shows to be ne
     "COMMIT under way, 2 healers, reader": ("stays", W(1, 1, "late"), H("h"), H("i"), R()),
     "COMMIT under way, writer, healer twice, 2 readers":
         ("grounded.again", W(1, 1, "late"), W(2, 1), H("h", 2), R(), R()),
+    "early, healer twice, 2 readers": ("stays.again", W(1, 1, "early"), H("h", 2), R(), R()),
+    "early and killed, writer, healer twice, reader": ("", W(1, 1, "early", "kill"), W(2, 1), H("h", 2), R()),
+    "early and refused, writer, healer, 2 readers": ("", W(1, 1, "early", "refused"), W(2, 1), H("h"), R(), R()),
+    "early, then lost announce, healer twice, 2 readers": ("", W(1, 1, "early", "announce"), H("h", 2), R(), R()),
     # Everyone.
     "everyone: killed, healer, 2 readers":
         ("everyone everyone.confirm flying.everyone given_up.everyone generation", E(1, 1, "kill"), H("h"), R(), R()),
@@ -102,6 +107,7 @@ SCENARIOS: dict[str, tuple] = {  # the rules that a history of it shows to be ne
         ("request.everyone", E(1, 1, "announce", "confirm"), H("h", 2), R("lags")),
     "everyone: COMMIT under way, flusher, healer twice, reader": ("", E(1, 1, "late"), F(), H("h", 2), R()),
     "everyone: refused, writer, flusher, healer": ("", E(1, 1, "refused"), W(2, 1), F(), H("h")),
+    "everyone: early and killed, healer twice, 2 readers": ("", E(1, 1, "early", "kill"), H("h", 2), R(), R()),
     # Flushes.
     "2 writers, flusher twice": ("touch", W(1, 1), W(2, 1), F(2)),
     "2 writers, 2 flushers that die": ("mark.resume", W(1, 1), W(2, 1), FX, G),

@@ -105,6 +105,7 @@ class Replay:
         self.trouble, self.move = "", model.Move(0, "", "")  # of what is sent now
         self.held: list[Any] = []  # DoubtRequests to be committed with the rows
         self.logs: dict[int, writes.TransactionLog] = {}  # by writer
+        self.early = set[str]()  # intents
         self.over, self.suspects = set[int](), set[int]()  # writers whose transactions are over, or may be
         self.committed, self.seen = set[int](), set[int]()  # those whose changes a reader may see, or every one sees
         self.allowed: dict[int, set[int]] = {}  # by reader
@@ -185,6 +186,11 @@ class Replay:
         counter, known = self.counters[writer.declared], "unknown" not in writer.faults
         deltas = {str(self.keys[i]): writer.delta(i, writer.declared) if known else None for i in writer.owners}
         log.add({counter: deltas or {EVERYONE: None}})
+        if writer.step == "early":
+            log.mark_unknown()
+            self.tell(me, lambda: log.announce(connection, early=True))
+            self.early |= {intent.id for intent in log.intents}
+            yield
         requests = self.tell(me, lambda: log.announce(connection))
         if "slow" in writer.faults:
             log.announced_at -= options.HEAL_AFTER
@@ -201,10 +207,12 @@ class Replay:
                     request_doubts("default", some)
             self.committed.add(me)
             up = {intent.id for intent in counter.buffer.intents()}
-            if log.intents and up.issuperset(intent.id for intent in log.intents):
+            if log.intents and up.issuperset({intent.id for intent in log.intents} - self.early):
                 self.seen |= set() if "slow" in writer.faults else {me}  # its call returns
             if self.move.step == "db":
                 yield
+                if self.move.step == "confirm early":  # it and the next are one step
+                    yield
                 if self.move.label != "killed":
                     self.tell(me, lambda: log._confirm())
                 if self.move.label == "reply lost":
@@ -284,8 +292,10 @@ class Replay:
         """Make intents as old as those of their transactions may be."""
         key, now = self.buffer.key("intents"), int(time.time())
         for me, log in self.logs.items():
-            age = options.MAX_TRANSACTION_AGE if me in self.over else options.HEAL_AFTER if me in self.suspects else 0
             for intent in log.intents:
+                age = options.HEAL_AFTER if me in self.suspects or intent.id in self.early else 0
+                if me in self.over or (age and self.move.label == "dropped"):
+                    age = options.MAX_TRANSACTION_AGE
                 if entry := self.redis.hget(key, intent.id):
                     about = json.loads(entry)
                     about |= {"began": now - age, "checked": now if "grounded" in about else now - age}
@@ -297,7 +307,7 @@ class Replay:
             while not process.dead:
                 self.play(model.Move(self.processes.index(process), process.at, ""))
         for i, writer in enumerate(self.models):
-            for step in ("announce", "db", "confirm", "confirm") if type(writer) is model.Writer else ():
+            for step in ("early", "announce", "db", "confirm", "confirm") if type(writer) is model.Writer else ():
                 self.play(model.Move(i, step, ""))
             for step in ("off", "tell", "on") if type(writer) is model.Switch else ():
                 self.play(model.Move(i, step, ""))
