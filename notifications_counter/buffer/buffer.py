@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 from uuid import uuid4
 
@@ -20,7 +21,7 @@ from .types import (
     Fetched,
     IntentAge,
     Lease,
-    Peek,
+    Look,
     as_bytes,
     as_integer,
     as_pairs,
@@ -227,12 +228,8 @@ class Buffer:
         """Note that the flusher has just run, and why it failed, if it did."""
         self.client.ask(command("HSET", self.key("state"), "ran_at", f"{time.time():.0f}", "failure", failure[:REASON]))
 
-    # ------------------------------------------------------------------- walk
-    def peek(self, owner_keys: Sequence[str]) -> dict[str, Peek]:
-        """Return what Redis holds of these owners."""
-        found: dict[str, Peek] = {}
-        for some in chunked(owner_keys, OWNERS_PER_CALL):
-            rows = self._run("peek", as_json(some))
-            for owner_key, (total, pending, flushing, flies) in zip(some, rows, strict=True):
-                found[owner_key] = Peek(as_integer(total), as_text(pending), as_text(flushing), bool(flies))
-        return found
+    # ---------------------------------------------------------------- compare
+    def look(self, pks: Sequence[T]) -> dict[T, Look]:
+        """Return what Redis holds of owners at one moment, at most OWNERS_PER_CALL, by primary keys."""
+        epoch, *lists = self._run("look", as_json(list(map(str, pks))))
+        return dict(zip(pks, map(Look, repeat(tuple(map(as_text, epoch))), *lists), strict=True))
