@@ -104,7 +104,7 @@ OPERATIONS = [
     ("100 create() and a count() in a transaction", lambda: in_one_transaction(100), 1, 103),
     # maintenance
     ("flush() of nothing", lambda: unread.flush, 1, 3),
-    ("flush() of 2,500", lambda: send(users(2500, each=0)) or unread.flush, 6, 11),
+    ("flush() of 2,500", lambda: send(users(2500, each=0)) or unread.flush, 6, 14),
     ("heal(), all is well", lambda: unread.heal, 4, 5),
     ("recount() of 2,500", lambda: partial(unread.recount, users(2500)), 11, 14),
     ("recount() of everyone, 2,500", lambda: users(2500) and unread.recount, 11, 18),

@@ -78,7 +78,7 @@ class TransactionLog:
         """Announce the owners whose counts the transaction has changed, before the database commits. ``early``: it may
         commit now, or much later, when their intents are gone. So they are announced again then (rule: stays). Those
         that Redis refuses get DoubtRequests, again after each call, because a savepoint may have taken them back."""
-        if False:
+        if not early:
             self._untold = {counter: list(deltas) for counter, deltas in self.deltas.items()}
         with in_schema(connection, self.schema):
             request_or_log(self.using, self.tell(connection))

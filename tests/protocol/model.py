@@ -292,7 +292,7 @@ class Writer(NamedTuple):
     had been switched on before.
 
     ``faults``: "kill", "late" (killed, the COMMIT is under way), "slow" (a healer may ground or drop its intent while
-    it lives), "early" (it also announces long before the COMMIT, and doesn't know what has changed by then), "refused"
+    it lives; if it is "young", only ground), "early" (it also announces long before the COMMIT, and doesn't know what has changed by then), "refused"
     (by the database), "announce", "confirm" or "retry" (not delivered, or the reply is lost), "unknown" (it doesn't
     know what has changed), "everyone" (nor whose). This Redis does not hear of one who is "silent" (it has no counter),
     or "elsewhere" (in a Redis that no flusher has seen). The number of an early intent is negative."""
@@ -591,7 +591,7 @@ class Healer(NamedTuple):
                     continue
                 if w is None or not grounded:
                     yield "", ground(redis, number, over=w is None), db, after
-                if w and w.step != "db late":
+                if w and w.step != "db late" and "young" not in w.faults:
                     yield "dropped", ground(redis, number, over=True), db, after
                 return
             yield "", redis, db, self.to("check")
