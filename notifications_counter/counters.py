@@ -115,8 +115,8 @@ class Counter(Declaration):
         count is wrong are in doubt from then on: reads count their rows, and the next flush stores their counts. A
         ``dry_run`` only reports. Raises NotInTransaction inside a transaction.
         """
-        owner_keys = None if owners is None else [str(self.pk_of(owner)) for owner in many(owners)]
-        return recount(self, owner_keys, dry_run, seconds)
+        pks = None if owners is None else [self.pk_of(owner) for owner in many(owners)]
+        return recount(self, pks, dry_run, seconds)
 
     def invalidate(self) -> None:
         """Discard what Redis holds. Call this after you have restored the database from a backup.

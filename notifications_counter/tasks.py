@@ -45,8 +45,7 @@ def recount() -> dict[str, int]:
 
     def work(local: LocalCounter[Counter]) -> None:
         counter = local.counter
-        wrong[counter.name] += counter.heal(math.inf).wrong + counter.recount().wrong
-        counter.flush()
+        wrong[counter.name] += counter.heal(math.inf).wrong + counter.recount().wrong + counter.flush().wrong
 
     at_each(local_counters(all_counters()), work)
     return dict(wrong)

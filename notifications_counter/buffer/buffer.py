@@ -6,12 +6,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 from uuid import uuid4
 
 from ..conf import options
 from ..exceptions import BufferUnavailable
-from .calls import ARGUMENTS, OWNERS_PER_CALL, REASON, Argument, Call, as_json, chunked, command, script
+from .calls import ARGUMENTS, OWNERS_PER_CALL, REASON, Argument, Call, T, as_json, chunked, command, script
 from .client import Client
 from .types import (
     OFF,
@@ -21,7 +22,7 @@ from .types import (
     Fetched,
     IntentAge,
     Lease,
-    Peek,
+    Look,
     Total,
     as_integer,
     as_pairs,
@@ -222,12 +223,8 @@ class Buffer:
         """Note that the flusher has just run, and why it failed, if it did."""
         self.client.ask(command("HSET", self.key("state"), "ran_at", int(time.time()), "failure", failure[:REASON]))
 
-    # ------------------------------------------------------------------- walk
-    def peek(self, owner_keys: Sequence[str]) -> dict[str, Peek]:
-        """Return what Redis holds of these owners."""
-        found: dict[str, Peek] = {}
-        for some in chunked(owner_keys, OWNERS_PER_CALL):
-            rows = self._run("peek", as_json(some))
-            for owner_key, (total, pending, flushing, flies) in zip(some, rows, strict=True):
-                found[owner_key] = Peek(as_integer(total), as_text(pending), as_text(flushing), bool(flies))
-        return found
+    # ---------------------------------------------------------------- compare
+    def look(self, pks: Sequence[T]) -> dict[T, Look]:
+        """Return what Redis holds of owners at one moment, at most OWNERS_PER_CALL, by primary keys."""
+        epoch, *lists = self._run("look", as_json(list(map(str, pks))))
+        return dict(zip(pks, map(Look, repeat(tuple(map(as_text, epoch))), *lists), strict=True))

@@ -56,19 +56,28 @@ class Fetched(NamedTuple):
     total: int | None
 
 
-class Peek(NamedTuple):
-    """What Redis holds of an owner: the cached ``total``, None if there is none; the ``pending`` and ``flushing``
-    deltas as texts, empty if the owner is not; and whether the owner is in flight."""
+Epoch = tuple[str, ...]
+"""`ready`, the batch under way, and the mark of the last one that was dropped: what generations and flushes change."""
 
-    total: int | None
-    pending: str
-    flushing: str
-    is_in_flight: bool
+
+class Look(NamedTuple):
+    """What Redis holds of an owner at a moment, as Redis replies: a total, maybe with a flag, or a lease as ``cached``,
+    and the ``pending`` and ``flushing`` deltas. None where there is nothing."""
+
+    epoch: Epoch
+    cached: Any
+    pending: Any
+    flushing: Any
+
+    @property
+    def total(self) -> int | None:
+        """The cached total; None if there is none."""
+        return as_integer(as_text(self.cached or "").removesuffix("!"))
 
     @property
     def waits(self) -> bool:
-        """Whether the owner's count is still to be flushed."""
-        return bool(self.pending or self.flushing)
+        """Whether the owner's count is still to be flushed, as everyone's is where nobody counts."""
+        return self.pending is not None or self.flushing is not None or self.epoch[0] in ("", OFF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +110,10 @@ class BufferStatus:
         return cls(*values, *(as_integer(number or 0) or 0 for number in numbers))
 
     @property
+    def epoch(self) -> Epoch:
+        return self.ready, self.batch, self.mark
+
+    @property
     def age(self) -> int:
         """Seconds for which the oldest change may have waited to be flushed."""
         return max(0, self.now - self.cut_at) if self.pending or self.flushing else 0
@@ -108,19 +121,20 @@ class BufferStatus:
 
 @dataclass(frozen=True, slots=True)
 class IntentAge:
-    """How old an intent in Redis is: when it was announced, and last ``checked``, in seconds of the Redis clock. If it
-    cannot be read, both are 0, which is as old as can be."""
+    """An intent in Redis: when it was announced, and last ``checked``, in seconds of the Redis clock; its owners, none
+    for everyone. If it cannot be read, it is as old as can be, and for everyone."""
 
     id: str
     began: int = 0
     checked: int = 0
+    owner_keys: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, id: str, entry: str | bytes) -> IntentAge:
         """Return the intent in an entry of ``intents``."""
         try:
             about = json.loads(entry)
-            return cls(id, int(about["began"]), int(about["checked"]))
+            return cls(id, int(about["began"]), int(about["checked"]), tuple(about["owners"]))
         except UNREADABLE:
             return cls(id)
 

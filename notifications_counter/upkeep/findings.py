@@ -11,7 +11,6 @@ from django.utils import timezone
 
 from ..declaration import Declaration
 from ..declaration.primary_keys import Pk
-from ..models import DoubtRequest
 from .generations import state_row
 from .news import tell
 
@@ -49,16 +48,6 @@ class Result:
         """Add wrong counts."""
         self.wrong += len(found)
         self.differences += found[: DIFFERENCES - len(self.differences)]
-
-
-def unexplained(counter: Declaration, wrong: Sequence[Difference]) -> list[Difference]:
-    """Return the differences that no DoubtRequest explains, which the next heal reads."""
-    requests = DoubtRequest.objects.using(counter.db).filter(counter=counter.name)
-    if not wrong or requests.filter(everyone=True).exists():
-        return []
-    named = requests.filter(owner_key__in=[str(difference.owner) for difference in wrong], everyone=False)
-    requested = set(named.values_list("owner_key", flat=True))
-    return [difference for difference in wrong if str(difference.owner) not in requested]
 
 
 def record_wrong(counter: Declaration, wrong: Sequence[Difference]) -> None:

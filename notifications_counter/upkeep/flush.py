@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from uuid import uuid4
 
 from django.core.exceptions import ValidationError
@@ -31,12 +32,19 @@ from ..models import CounterState, Mark
 from ..sql.counts import count_rows
 from ..sql.everyone import PAGE
 from ..sql.target import Target
+from .comparison import compare, count_or_skip
 from .findings import Result, record_skipped
 from .generations import row_in_force, state_row
 from .news import tell
 
 CHUNK = 20_000
 """Owners that a statement stores."""
+
+CHEAP = 100
+"""The highest cached total, without its sign, that a flush compares with the rows."""
+
+COMPARING = 0.25
+"""Seconds that this takes at most in a chunk: at the default interval, a twentieth of the flusher's time."""
 
 RAISED = {"P0001", 1644}
 """What PostgreSQL and MySQL say of an error that a trigger raises. Others of its kind are not about one count."""
@@ -88,8 +96,9 @@ class Flusher:
         return buffer.drop(batch, row.mark) and batch != own
 
     def _counts(self, fetched: Sequence[Fetched]) -> dict[Pk, int]:
-        """Return what is to be stored, by owner: the cached total, or else the number of rows."""
-        counts, to_count = dict[Pk, int](), list[Pk]()
+        """Return what is to be stored, by owner: the cached total, or the number of rows where there is none, or where
+        it is compared."""
+        counts, to_count, cheap = dict[Pk, int](), list[Pk](), list[Pk]()
         for owner_key, _, total in fetched:
             try:
                 pk = self.counter.valid_pk(owner_key)
@@ -100,23 +109,31 @@ class Flusher:
                 to_count.append(pk)
             else:
                 counts[pk] = total
+                if abs(total) <= CHEAP:
+                    cheap.append(pk)
         for some in chunked(to_count, PAGE):
-            counts |= self._rows(some)
+            counts |= count_or_skip(self.counter, some, self.result)
+        self._compare(cheap, counts)
         for pk in [pk for pk, count in counts.items() if not -LIMIT <= count < LIMIT]:  # MariaDB would round it
             self._skip(pk, counts)
         return counts
 
-    def _rows(self, pks: Sequence[Pk]) -> dict[Pk, int]:
-        """Count the rows of owners. If the database fails to, as after a time limit, count them one by one."""
-        try:
-            return count_rows(self.counter, pks)
-        except OperationalError as error:
-            if time.monotonic() > self.until or not self.target.connection.is_usable():
-                raise
-            if len(pks) == 1:
-                self.skipped[str(pks[0])] = f"its rows cannot be counted: {error}"
-                return {}
-            return {pk: count for each in pks for pk, count in self._rows([each]).items()}
+    def _compare(self, cheap: Sequence[Pk], counts: dict[Pk, int]) -> None:
+        """Compare these cached totals with the rows, and store the latter, as far as COMPARING seconds go: each owner
+        may have many rows that do not count. The others are trusted."""
+        # rule: compared
+        differ, size, left = list[Pk](), 10, COMPARING
+        with suppress(OperationalError):  # a time limit
+            while cheap and left > 0:
+                some, cheap, started = cheap[:size], cheap[size:], time.monotonic()
+                rows = count_rows(self.counter, some)
+                differ += [pk for pk in some if rows[pk] != counts[pk]]
+                counts |= rows
+                took = time.monotonic() - started
+                left -= took
+                size = max(1, min(PAGE, 10 * size, int(size * left / took)))
+        for some in chunked(differ, PAGE):  # most of them are changing
+            compare(self.counter, some, self.result)
 
     def _store(self, counts: dict[Pk, int], row: CounterState, mark: Mark) -> bool:
         """Move the mark, and store counts in the order of keys, in one transaction. Returns False if the mark is not

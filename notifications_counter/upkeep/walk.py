@@ -11,22 +11,24 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from django.db import OperationalError
+from django.db import OperationalError, connections
 from django.utils import timezone
 
 from ..buffer.calls import chunked
-from ..buffer.types import Peek
 from ..conf import options
 from ..databases.transactions import forbid_transaction
 from ..declaration import Declaration
 from ..declaration.primary_keys import Pk
 from ..models import CounterState
-from ..sql.everyone import PAGE, Counted, Pages
-from .findings import Difference, Result, record_skipped, record_wrong, unexplained
+from ..sql.everyone import PAGE, page
+from ..sql.target import Target
+from .comparison import compare, count_or_skip
+from .findings import Result
 from .generations import forbid_replaced, row_in_force, walk_from_the_start
 from .news import tell
 
@@ -42,76 +44,42 @@ class Walker:
         self.until = time.monotonic() + seconds
         self.dry_run = dry_run
         self.result = Result()
-        self.pages = Pages(counter)
 
     # ------------------------------------------------------------------- pages
-    def compare(self, found: Sequence[Counted]) -> None:
-        """Doubt owners whose cached or stored total differs from the rows. A difference that may come from a commit in
-        between is not reported: a second look must find it, too, with nothing that has changed."""
-        peeks = self._peek(found)
-        suspects = [counted for counted in found if _wrong_total(counted, peeks[str(counted.pk)]) is not None]
-        self.result.owners += len(found)
-        if not suspects:
-            return
-        again = self.pages.these([counted.pk for counted in suspects])
-        after = self._peek(suspects)
-        wrong = []
-        for counted in again:
-            peek = after[str(counted.pk)]
-            was = _wrong_total(counted, peek)
-            if was is not None and peek == peeks[str(counted.pk)] and not peek.is_in_flight:
-                wrong.append(Difference(counted.pk, was, counted.rows))
-        wrong = unexplained(self.counter, wrong)
-        self.result.add_wrong(wrong)
+    def compare(self, pks: Sequence[Pk]) -> None:
+        """Compare a page. Who is changing meanwhile is doubted without a word, because it may be wrong, too."""
+        self.result.owners += len(pks)
+        unsure = compare(self.counter, pks, self.result, self.dry_run)
         if not self.dry_run:
-            record_wrong(self.counter, wrong)
-            self._doubt([counted.pk for counted in suspects])
+            self._doubt(unsure)
 
-    def compare_stored(self, found: Sequence[Counted]) -> None:
+    def compare_stored(self, pks: Sequence[Pk]) -> None:
         """Doubt owners whose stored total differs from the rows, at full speed: nothing is cached that is older than
         the walk."""
-        self._doubt([each.pk for each in found if each.rows != each.stored])
-        self.result.owners += len(found)
-
-    def _peek(self, found: Sequence[Counted]) -> dict[str, Peek]:
-        return self.counter.buffer.peek([str(counted.pk) for counted in found])
+        self.result.owners += len(pks)
+        rows = count_or_skip(self.counter, pks, self.result)
+        stored = Target(self.counter, connections[self.counter.db]).stored(pks)
+        self._doubt([pk for pk in rows if rows[pk] != stored.get(pk, 0)])
 
     def _doubt(self, pks: Sequence[Pk]) -> None:
         self.counter.buffer.doubt([str(pk) for pk in pks])
 
-    # --------------------------------------------------------------- on demand
-    def compare_these(self, owner_keys: Iterable[str]) -> None:
-        """Compare these owners."""
-        for some in chunked(list(dict.fromkeys(owner_keys)), PAGE):
-            self.compare(self.pages.these([self.counter.valid_pk(owner_key) for owner_key in some]))
-
     def compare_everyone(self) -> None:
         """Compare everyone."""
         position = None
-        while not self.result.unfinished and (found := self._page(position)):
-            self.compare(found)
-            position = str(found[-1].pk)
+        while not self.result.unfinished and (pks := self._page(position)):
+            self.compare(pks)
+            position = str(pks[-1])
             tell("compared", self.counter, level=logging.DEBUG, owners=self.result.owners)
             self.result.unfinished = time.monotonic() > self.until
 
-    def _page(self, after: str | None) -> list[Counted]:
+    def _page(self, after: str | None) -> list[Pk]:
         """Return the next owners after an owner key, None for the first. Pages get smaller while the database fails to
-        count them, as after a time limit. An owner who cannot be counted alone is skipped."""
-        while True:
-            for size in (PAGE, 30, 1):
-                try:
-                    return self.pages.page(after, size)
-                except OperationalError as error:
-                    if not self.pages.connection.is_usable():
-                        raise
-                    reason = str(error)
-            pk = self.pages.first_pk(after)
-            if pk is None:
-                return []
-            after = str(pk)
-            self.result.skipped += 1
-            if not self.dry_run:
-                record_skipped(self.counter, {after: reason})
+        find them, as after a time limit."""
+        for size in (PAGE, 30):
+            with suppress(OperationalError):
+                return page(self.counter, after, size)
+        return page(self.counter, after, 1)
 
     # ---------------------------------------------------------------- together
     def walk_together(self) -> Result:
@@ -127,15 +95,15 @@ class Walker:
             if _is_within(now, row.walk_resumes_at):
                 break
             is_gentle = row.walk_speed == row.GENTLE
-            found = self._page(row.walked_to)
-            if not found:
+            pks = self._page(row.walked_to)
+            if not pks:
                 if self._move(row, walk_speed="") and not is_gentle:
                     tell("walked", self.counter)
                 break
-            (self.compare if is_gentle else self.compare_stored)(found)
+            (self.compare if is_gentle else self.compare_stored)(pks)
             rest = (time.monotonic() - started) * (1 / SHARE - 1) if is_gentle else 0
             resumes_at = timezone.now() + timedelta(seconds=rest)
-            is_ours = self._move(row, walked_to=str(found[-1].pk), walk_resumes_at=resumes_at)
+            is_ours = self._move(row, walked_to=str(pks[-1]), walk_resumes_at=resumes_at)
             tell("compared", self.counter, level=logging.DEBUG, owners=self.result.owners)
             if is_gentle or not is_ours:
                 break
@@ -162,7 +130,7 @@ def _is_within(earlier: datetime, later: datetime) -> bool:
 
 def recount(
     counter: Declaration,
-    owner_keys: Iterable[str] | None,
+    pks: Iterable[Pk] | None,
     dry_run: bool,
     seconds: float,
 ) -> Result:
@@ -170,19 +138,10 @@ def recount(
     forbid_transaction(counter.db)
     forbid_replaced(counter)
     walker = Walker(counter, seconds, dry_run)
-    if owner_keys is None:
+    if pks is None:
         walker.compare_everyone()
-    else:
-        walker.compare_these(owner_keys)
+    for some in chunked(list(dict.fromkeys(pks or ())), PAGE):
+        walker.compare(some)
     if walker.result.owners and not dry_run:
         tell("recount", counter, owners=walker.result.owners, wrong=walker.result.wrong)
     return walker.result
-
-
-def _wrong_total(counted: Counted, peek: Peek) -> int | None:
-    """Return the cached total that differs from the rows, or the stored one, unless it is about to be written anyway.
-    None if none does."""
-    # rule: compared
-    if peek.total is not None and peek.total != counted.rows:
-        return peek.total
-    return counted.stored if not peek.waits and counted.stored != counted.rows else None

@@ -6,6 +6,7 @@ Redis or one of its keys may be lost, and Redis or the database may come back wi
   READ   a read returns the number of rows at some moment between its start and its end. Only the rows of a transaction
          that was not in flight when it committed may be missing until it is confirmed
   END    when everything has stopped, a few runs of healer and flusher make stored and cached totals equal to the rows
+  ALARM  nobody's count is called wrong unless something went behind the app's back
 
 The scenarios, and how to run them: scenarios.py.
 
@@ -21,6 +22,7 @@ from .search import Found, Move, Space, State, rule, search
 
 OLD, NEW, OFF = 0, 1, 2  # declarations; OFF counts nothing: reads count rows, and writers tell nobody
 WALKED, EVERYONE = 99, -1
+CHEAP = 3  # the largest cached total that a flush compares
 
 
 # ---------------------------------------------------------------------------------------------------------- the state
@@ -53,6 +55,14 @@ class Mark(NamedTuple):
 NONE, DECLARED, FIRST = Mark(), Mark(random="declared"), Mark(random="1")
 
 
+class Look(NamedTuple):
+    """What Redis holds of an owner at a moment."""
+
+    cached: tuple  # total or lease, flag
+    waits: tuple[bool, bool]  # pending, flushing
+    epoch: tuple  # the generation, and how far flushes have come
+
+
 class Redis(NamedTuple):
     owners: tuple[Owner, ...]
     generation: str = "1"  # in `ready`: a random id, which never comes back
@@ -73,6 +83,12 @@ class Redis(NamedTuple):
     @property
     def flying(self) -> tuple[int, ...]:
         return (*(owner.in_flight for owner in self.owners), self.everyone)
+
+    def look(self, owner: int) -> Look:
+        it, counts = self.owners[owner], self.ready in (OLD, NEW)
+        cached = (it.total, it.flagged) if counts else (None, False)
+        epoch = (self.generation, self.ready, self.batch, self.mark)
+        return Look(cached, (it.pending or not counts, it.flushing), epoch)
 
 
 class Row(NamedTuple):
@@ -96,6 +112,7 @@ class Database(NamedTuple):
     requests: frozenset = frozenset()  # DoubtRequests: {(intent, owner), ...}
     locked: bool = False  # by a healer that begins a generation
     switched: int = 0  # how often counting was switched on
+    accused: bool = False  # somebody's count was called wrong
 
 
 class World(NamedTuple):
@@ -224,6 +241,48 @@ def declare(redis: Redis, db: Database, declared: int) -> tuple[Redis, Database]
 
 def switched_on(redis: Redis, db: Database) -> tuple[Redis, Database]:
     return declare(redis, db._replace(switched=db.switched + 1), NEW)
+
+
+# ------------------------------------------------------------------------------------------------------ a comparison
+class Comparison(NamedTuple):
+    """Looks at Redis, counts, looks again; twice if something differs. Then an owner is right, or wrong, or nothing is
+    certain."""
+
+    owner: int
+    is_again: bool = False
+    walk: tuple = ()  # how far it had come
+    before: Look | None = None
+    counted: tuple[int, int] | None = None  # rows, stored
+    announced: bool = False
+
+    def steps(self, step: str, redis: Redis, db: Database, declared: int) -> Iterator[tuple[str, "Comparison"]]:
+        """The next step, and the comparison before it."""
+        look, row = redis.look(self.owner), db.owners[self.owner]
+        if step == "look" and self.before is None:
+            yield "compare", self._replace(before=look, walk=(db.walk, db.walked))
+        elif step == "compare":
+            yield "ask", self._replace(counted=(row.counted(declared), row.stored))
+        elif step == "ask":
+            asked = [(owner,) for _, owner in db.requests] + [intent.owners or (EVERYONE,) for intent in redis.intents]
+            named = any(owner in (self.owner, EVERYONE) for owners in asked for owner in owners)
+            yield "look", self._replace(announced=named and rule("compared.announced"))
+        elif step == "look":
+            rows, stored = self.counted
+            total, _ = look.cached
+            differs = isinstance(total, int) and total != rows and rule("compared.total")
+            if self.announced or (look != self.before and rule("compared.before")):
+                yield "unsure", self
+            elif not differs and (stored == rows or any(look.waits)):
+                yield "right", self
+            elif self.is_again or not rule("compared.again"):
+                yield "settled", self._replace(before=look)
+            else:
+                yield "compare", self._replace(is_again=True, before=look)
+        elif step == "settled":
+            is_same = look.epoch == self.before.epoch and self.walk == (db.walk, db.walked)
+            walks = db.walked < len(db.owners) and not db.gentle
+            is_settled = is_same and not walks and not is_lost(redis, db) and db.declared == declared
+            yield "wrong" if is_settled or not rule("compared.settled") else "unsure", self
 
 
 # ------------------------------------------------------- the processes: a step yields (label, redis, db, next process)
@@ -396,6 +455,7 @@ class Flusher(NamedTuple):
     step: str = "row"
     seen: Any = None
     declared: int = NEW
+    compares: Comparison | None = None
 
     def moves(self, redis: Redis, db: Database, writers: tuple) -> Iterator:
         again = self._replace(runs=self.runs - 1, step="row", seen=None)
@@ -427,13 +487,25 @@ class Flusher(NamedTuple):
                 yield "", redis, db, self._replace(step="apply", seen=(*self.seen, None, None))
             else:
                 total = redis.owners[chunk[rank]].total
-                if isinstance(total, int):
+                if isinstance(total, int) and (total > CHEAP or not rule("compared")):
                     yield "", redis, db, self._replace(step="apply", seen=(*self.seen, chunk[rank], total))
                 else:
-                    yield "", redis, db, self._replace(step="count", seen=(*self.seen, chunk[rank]))
+                    total = total if isinstance(total, int) else None
+                    yield "", redis, db, self._replace(step="count", seen=(*self.seen, chunk[rank], total))
         elif self.step == "count":
-            rows = db.owners[self.seen[-1]].counted(self.declared)
-            yield "", redis, db, self._replace(step="apply", seen=(*self.seen, rows))
+            *seen, owner, total = self.seen
+            rows = db.owners[owner].counted(self.declared)
+            counted = self._replace(step="apply", seen=(*seen, owner, rows))
+            differs = total not in (None, rows)
+            yield "", redis, db, counted._replace(step="look", compares=Comparison(owner)) if differs else counted
+        elif self.compares and self.step == "wrong":
+            doubted = doubt(redis, self.compares.owner)
+            yield "", doubted, db._replace(accused=True), self._replace(step="apply", compares=None)
+        elif self.compares:
+            for step, compares in self.compares.steps(self.step, redis, db, self.declared):
+                is_over = step in ("right", "unsure")
+                following = self._replace(step="apply", compares=None) if is_over else self._replace(step=step)
+                yield "", redis, db, following if is_over else following._replace(compares=compares)
         elif self.step == "apply" and not db.locked:
             mark, batch, rank, size, owner, total = self.seen
             if db.mark != mark and rule("mark"):
@@ -459,6 +531,7 @@ class Healer(NamedTuple):
     seen: Any = None
     declared: int = NEW
     started: bool = False  # a run of it has found or made a declaration
+    compares: Comparison | None = None
 
     @property
     def name(self) -> str:
@@ -468,7 +541,11 @@ class Healer(NamedTuple):
         return self._replace(step=step, seen=seen)
 
     def looks_at(self, page: tuple[str, int], db: Database) -> "Healer":
-        return self.to("peek", page) if db.gentle else self.to("compare", (page, False, None))
+        return (
+            self._replace(step="look", seen=page, compares=Comparison(page[1]))
+            if db.gentle
+            else self.to("compare", page)
+        )
 
     def moves(self, redis: Redis, db: Database, writers: tuple) -> Iterator:
         end = self._replace(runs=self.runs - 1, step="begin", seen=None, started=True)
@@ -538,15 +615,23 @@ class Healer(NamedTuple):
                     yield "killed", redis, moved, end
             else:
                 yield "", redis, db, end
-        elif self.step == "peek":
-            owner = redis.owners[self.seen[1]]
-            yield "", redis, db, self.to("compare", (self.seen, owner.pending or owner.flushing, owner.total))
-        elif self.step == "compare":
-            page, waits, total = self.seen
-            rows = db.owners[page[1]].counted(self.declared)
-            wrong = isinstance(total, int) and total != rows and rule("compared")
-            wrong = wrong or (db.owners[page[1]].stored != rows and not waits)
-            yield "", redis, db, self.to("doubt" if wrong else "leave", page)
+        elif self.compares and self.step in ("unsure", "wrong"):
+            doubted = doubt(redis, self.seen[1]) if self.step == "wrong" or rule("compared.unsure") else redis
+            accused = db._replace(accused=db.accused or self.step == "wrong")
+            yield "", doubted, accused, self._replace(step="leave", compares=None)
+        elif self.compares:
+            for step, compares in self.compares.steps(self.step, redis, db, self.declared):
+                is_over = step == "right"
+                yield (
+                    "",
+                    redis,
+                    db,
+                    self._replace(step="leave" if is_over else step, compares=None if is_over else compares),
+                )
+        elif self.step == "compare":  # only what is stored
+            row = db.owners[self.seen[1]]
+            differs = row.stored != row.counted(self.declared)
+            yield "", redis, db, self.to("doubt" if differs else "leave", self.seen)
         elif self.step == "doubt":
             yield "", doubt(redis, self.seen[1]), db, self.to("leave", self.seen)
         elif self.step == "leave" and not rule("position.done"):
@@ -678,13 +763,15 @@ def run(process: Any, redis: Redis, db: Database) -> tuple[Redis, Database]:
         _, redis, db, process = step
 
 
-def wrong_end(redis: Redis, db: Database, quiet: bool) -> str:
+def wrong_end(redis: Redis, db: Database, quiet: bool, right: bool) -> str:
     redis, db = run(Switch("on"), redis, db) if db.declared == OFF else (redis, db)
     for i in range(3):
         redis, db = run(Healer(f"last{i}"), redis, db)
         redis, db = run(Flusher(2, f"last{i}"), redis, db)
     if quiet and redis.generation != "1":
         return "END: a generation for nothing hides what went wrong"
+    if right and db.accused:
+        return "ALARM: nobody's count is wrong"
     for owner, (rows, stored, _) in enumerate(db.owners):
         total = redis.owners[owner].total
         if stored != rows or (isinstance(total, int) and total != rows):
@@ -699,17 +786,20 @@ def wrong_end(redis: Redis, db: Database, quiet: bool) -> str:
     return ""
 
 
-def explore(start: World, quiet: bool, drop: Iterable[str] = ()) -> Found:
-    """Explore up to the first violation, a shortest one. ``quiet``: nothing may begin a generation."""
+def explore(start: World, quiet: bool, right: bool, drop: Iterable[str] = ()) -> Found:
+    """Explore up to the first violation, a shortest one. ``quiet``: nothing may begin a generation. ``right``: nobody's
+    count is wrong."""
     space = Explored(start)
 
     @cache
     def end(redis: int, db: int) -> str:
-        return wrong_end(space.things[redis], space.things[db], quiet)
+        return wrong_end(space.things[redis], space.things[db], quiet, right)
 
     def wrong(state: State, final: bool) -> str:
         if any(space.things[state[i]].wrong for i in space.readers):
             return "READ: a reader returned something wrong"
+        if right and space.things[state[1]].accused:
+            return "ALARM: nobody's count is wrong"
         return end(*state[:2]) if final else ""
 
     def world(state: State) -> World:

@@ -14,32 +14,38 @@ from django.db import OperationalError, connection, transaction
 from notifications_counter.buffer.client import read_all_owed
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import NotInTransaction
-from notifications_counter.models import Notification, UserNotificationsCount
+from notifications_counter.models import DoubtRequest, Notification, UserNotificationsCount
 from notifications_counter.monitoring.history import history
 from notifications_counter.monitoring.status import read_counter
 from notifications_counter.sql.counts import count_rows
-from notifications_counter.sql.everyone import Pages
 from notifications_counter.testing import isolated_counters
 from notifications_counter.timeseries import get_counter
-from notifications_counter.upkeep import flush
-from notifications_counter.upkeep.findings import Result
+from notifications_counter.upkeep import comparison, flush
+from notifications_counter.upkeep.findings import Difference, Result
 from notifications_counter.upkeep.news import happened
 from tests.support import (
+    PATIENCE,
+    OtherConnection,
+    announce,
     assert_exact,
     assert_heals,
     assert_reads,
     buffer,
+    confirm,
     doubted,
     entries,
+    execute,
     make_keys,
     notify,
     status_of,
     stored,
     together,
     total_key,
+    unheard,
+    wait_until,
 )
 from tests.tasks.counters import open_issues, urgent_issues, visible_posts
-from tests.tasks.models import Issue, Post, ProjectIssueCount, Topic, TopicPostCount
+from tests.tasks.models import Issue, Post, Project, ProjectIssueCount, Topic, TopicPostCount
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.keys]
 
@@ -108,6 +114,33 @@ def test_two_counters_store_in_the_same_rows(all_healed, house, garden):
         assert_exact(house, garden, counter=counter)
 
 
+TWO_WAIT_FOR_LOCKS = {
+    "postgresql": "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    " HAVING COUNT(*) = 2",
+    "mysql": "SELECT 1 FROM information_schema.global_status"
+    " WHERE variable_name = 'Innodb_row_lock_current_waits' AND variable_value > 1",
+}
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="It has one lock for all writers.")
+def test_two_counters_lock_the_same_rows_in_the_same_order(all_healed):
+    """Whatever the order in which owners were cut. Otherwise, each flusher could wait for the other."""
+    projects = sorted((Project.objects.create() for _ in range(3)), key=lambda project: project.pk)
+    for project in projects:
+        ProjectIssueCount.objects.create(project=project)
+    for i, project in enumerate(projects):  # of open issues the last has most, of urgent ones the first
+        Issue.objects.bulk_create(Issue(project=project, urgent=number < 3 - i) for number in range(3 + i))
+    read_all_owed()
+    with OtherConnection() as one, OtherConnection() as two, OtherConnection() as observer:
+        with transaction.atomic():
+            ProjectIssueCount.objects.select_for_update().get(pk=projects[1].pk)
+            flushing = [one.start(open_issues.flush), two.start(urgent_issues.flush)]
+            wait_until(lambda: observer.run(execute, TWO_WAIT_FOR_LOCKS[connection.vendor]))
+        assert [flushed.result(PATIENCE) for flushed in flushing] == [Result(3), Result(3)]
+    for counter in (open_issues, urgent_issues):
+        assert_exact(*projects, counter=counter)
+
+
 def test_a_negative_total_is_not_stored(healed, alice, redis_client):
     """It lacks a delta that is not sent yet."""
     notify(alice)
@@ -115,6 +148,44 @@ def test_a_negative_total_is_not_stored(healed, alice, redis_client):
     create(alice)
     redis_client.set(total_key(alice), -5)
     assert (unread.flush(), stored(alice)) == (Result(1), 4)
+
+
+# --------------------------------------------------------------------------------------------------- what is compared
+def test_a_flush_finds_what_has_escaped_the_app(healed, make_user, caplog):
+    """It compares who has changed with the rows, if the cached total is small, unless a change may be on its way."""
+    wrong, large, announced, requested = users = [make_user() for _ in range(4)]
+    for user in users:
+        create(user, 100 if user is large else 3)
+    unread.counts(users)
+    announce(buffer(), "other", [str(announced.pk)])
+    DoubtRequest.objects.create(counter="unread", owner_key=str(requested.pk))
+    for user in users:
+        unheard(create, user)
+        create(user)
+    done = unread.flush()
+    assert (done, done.differences) == (Result(4, wrong=1), [Difference(wrong.pk, 4, 5)])
+    assert [stored(user) for user in users] == [5, 101, 5, 5]
+    assert (read_counter(unread).wrong, doubted()) == (1, [str(wrong.pk)])
+    assert f"{wrong.pk}: 4 instead of 5" in caplog.text
+    assert [warning.kind for warning in status_of(unread).warnings] == ["wrong"]
+    assert unread.recount([large, requested]) == Result(2, wrong=1)
+    confirm(buffer(), "other", {str(announced.pk): 1})
+    DoubtRequest.objects.all().delete()
+    assert_exact(*users, in_doubt=3)
+
+
+def test_a_flush_compares_for_a_moment_only(healed, monkeypatch):
+    """An owner with a small total may have many rows that do not count."""
+    users = make_keys(50)
+    counted: list[Any] = []
+    clock = mock.Mock(monotonic=lambda: 0.02 * len(counted))
+    monkeypatch.setattr(flush, "time", clock)
+    monkeypatch.setattr(flush, "count_rows", lambda counter, pks: counted.extend(pks) or count_rows(counter, pks))
+    Notification.objects.bulk_create(Notification(user_id=user, title="x") for user in users)
+    unread.counts(users)
+    Notification.objects.bulk_create(Notification(user_id=user, title="x") for user in users)
+    assert (unread.flush(), len(counted)) == (Result(50), 13)
+    assert_exact(*users)
 
 
 # ------------------------------------------------------------------------------------------------ what cannot be stored
@@ -209,20 +280,13 @@ def test_owners_that_are_equal_to_the_database():
 @contextmanager
 def uncountable(user: Any) -> Iterator[None]:
     """Counting this user's rows, alone or with others, exceeds a time limit of the database."""
-    page = Pages.page
 
-    def limited_rows(counter: Any, keys: Any) -> Any:
+    def limited(counter: Any, keys: Any) -> Any:
         if user.pk in keys:
             raise OperationalError("canceling statement due to statement timeout")
         return count_rows(counter, keys)
 
-    def limited_page(self: Pages, *args: Any) -> Any:
-        found = page(self, *args)
-        if user.pk in [counted.pk for counted in found]:
-            raise OperationalError("canceling statement due to statement timeout")
-        return found
-
-    with mock.patch.object(flush, "count_rows", limited_rows), mock.patch.object(Pages, "page", limited_page):
+    with mock.patch.object(flush, "count_rows", limited), mock.patch.object(comparison, "count_rows", limited):
         yield
 
 
@@ -246,6 +310,9 @@ def test_an_owner_who_cannot_be_counted_keeps_nobody_waiting(healed, alice, bob,
         create(bob)
         unread.flush()
         assert (stored(alice), stored(bob)) == (0, 3)
+        unread.count(alice)
+        create(alice)
+        assert (unread.flush(), stored(alice)) == (Result(1), 3)  # what is cached is trusted
     with entries(WALK_SECONDS=0.001):
         unread.heal()
     assert_heals(*users)

@@ -91,6 +91,7 @@ class Command(CounterCommand):
         with self.showing(name):
             healed, flushed = heal_and_flush(counter)
         self.say_wrong(name, healed)
+        self.say_wrong(name, flushed)
         if flushed.owners or flushed.skipped:
             skipped = f", skipped {flushed.skipped:,}" if flushed.skipped else ""
             owners, seconds = number(flushed.owners, "owner"), time.monotonic() - started

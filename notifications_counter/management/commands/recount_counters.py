@@ -64,7 +64,7 @@ class Command(CounterCommand):
             result = counter.recount(pks, self.dry_run)
         self.say_wrong(name, result)
         if not self.dry_run:
-            counter.flush()
+            self.say_wrong(name, counter.flush())
         now = "" if self.dry_run or not result.wrong else " Their rows were counted."
         skipped = f", skipped {result.skipped:,}" if result.skipped else ""
         self.say(f"{name}: compared {number(result.owners, 'owner')}{skipped}, {result.wrong:,} wrong.{now}")
