@@ -6,6 +6,7 @@ the owners of its rows are in doubt, so their next reads count rows. If not even
 
 from __future__ import annotations
 
+import math
 from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -59,8 +60,8 @@ class Statement:
         self.query: Any = compiler.query
         self.connection = compiler.connection
 
-    def _execute(self, asked: object, columns: Columns | None = None) -> tuple[Any, int, Tally[Row]]:
-        """Execute it. Return its result, the number of rows, −1 if that is unknown, and their values in these columns.
+    def _execute(self, asked: object, columns: Columns | None = None) -> tuple[Any, Any, Tally[Row]]:
+        """Execute it. Return its result, the number of rows, infinite if unknown, and their values in these columns.
 
         Wrappers of other packages may execute other statements, or put one before it and step to the last result. So
         the cursor is read outside of them, where Django reads it, and only if the compiler has made its SQL.
@@ -71,7 +72,7 @@ class Statement:
             return result, sum(row is not None for row in result or ()), Tally()
         compiler: Any = self.compiler
         wrappers: Any = self.connection.execute_wrappers
-        as_sql, ours, numbers, found = compiler.as_sql, list[str](), list[int](), Tally[Row]()
+        as_sql, ours, numbers, found = compiler.as_sql, list[str](), list[float](), Tally[Row]()
 
         def make() -> Any:
             made: Any = as_sql()
@@ -84,9 +85,10 @@ class Statement:
             result, cursor = execute(sql, params, many, context), context["cursor"]
             if sql in ours:
                 found.update(tally(cursor, columns, compiler) if columns else ())
-                numbers.append(-1 if cursor.description and not columns else cursor.rowcount)
+                is_other = cursor.rowcount < 0 or (cursor.description and not columns)
+                numbers.append(math.inf if is_other else cursor.rowcount)
             elif "ANALYZE" in str(sql) and any(each in str(sql) for each in ours):  # which executes it once more
-                numbers.append(-1)
+                numbers.append(math.inf)
             return result
 
         with ExitStack() as stack:
@@ -94,9 +96,8 @@ class Statement:
             compiler.as_sql = make
             stack.callback(wrappers.remove, wrappers.insert(0, read) or read)  # at once: a signal may strike anywhere
             result = self.run(asked)
-        number = sum(numbers)
-        is_known = min(numbers, default=0) >= 0 and (not isinstance(result, int) or result == number)
-        return result, number if is_known else -1, found
+        is_known = not isinstance(result, int) or result == sum(numbers)
+        return result, sum(numbers) if is_known else math.inf, found
 
 
 # ------------------------------------------------------------------------- INSERT
@@ -241,7 +242,7 @@ class UpdateOrDelete(Statement):
         for counter, effect in self.effects.items() if number else ():
             before, after, _ = effect
             deltas[counter] = doubts_of(effect.owner_keys)
-            if number > 0 and before.value is not None and after.value is not None:
+            if number < math.inf and before.value is not None and after.value is not None:
                 deltas[counter] = effect.deltas({before.owner_key: (number * before.value, number)})
         return result, deltas
 
@@ -289,7 +290,7 @@ class UpdateOrDelete(Statement):
             return result, {}
         if not says_whose:
             after = lock_rows(query, connection, counters)
-        if not 0 < number <= before.total() or (not says_whose and after.total() < before.total()):
+        if number > before.total() or (not says_whose and after.total() < before.total()):
             return result, everyone(counters)  # it has changed others, too, or rows have other primary keys now
         deltas: Change = {}
         sums_before, sums_after = sums_of(counters, before), sums_of(counters, after)

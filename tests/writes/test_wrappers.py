@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
+from django.db.backends.utils import CursorWrapper
 from django.test import Client, override_settings
 from django.urls import reverse
 
@@ -27,16 +28,17 @@ of_postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="Of
 
 def writes(alice: Any, bob: Any, house: Project) -> list[tuple[Callable[[], Any], Any]]:
     """Statements of each kind, on one row and on many, and what they return."""
-    one, two, *_, last = notify(alice, 8)
+    one, two, *_, last = notify(alice, 10)
     return [
         (lambda: one.mark_as_read(), True),
         (lambda: objects.filter(user=alice, title="2").mark_as_read(), 1),
+        (lambda: objects.filter(user=alice, title__in=["7", "8"]).mark_as_read(), 2),
         (lambda: objects.filter(pk=two.pk).mark_as_read(), 1),
         (lambda: objects.filter(title__in=["3", "4"]).mark_as_read(), 2),
         (lambda: objects.filter(title="4").update(user=bob), 1),
         (lambda: objects.filter(title__in=["5", "6"]).update(user=bob), 2),
         (lambda: objects.filter(title="5").update(body="x"), 1),
-        (lambda: objects.read().mark_as_unread(), 5),
+        (lambda: objects.read().mark_as_unread(), 7),
         (lambda: objects.filter(title="4").delete()[0], 1),
         (lambda: objects.filter(title__in=["5", "6"]).delete()[0], 2),
         (lambda: objects.filter(title="nobody's").delete()[0], 0),
@@ -49,14 +51,18 @@ def writes(alice: Any, bob: Any, house: Project) -> list[tuple[Callable[[], Any]
     ]
 
 
+COUNTERS = (unread, sent_transfers, open_transfers)
+
+
 def assert_all_read(alice: Any, bob: Any, house: Project) -> None:
     assert_reads(alice, bob)
     assert_reads(house, counter=sent_transfers)
     assert_reads(house, counter=open_transfers)
+    assert not any(counter.buffer.status().intents for counter in COUNTERS)
 
 
 def assert_nobody_doubts_everyone() -> None:
-    assert all(counter.buffer.status().ready for counter in (unread, sent_transfers, open_transfers))
+    assert all(counter.buffer.status().ready for counter in COUNTERS)
 
 
 # ------------------------------------------------------------------------------------------------------ other packages
@@ -211,4 +217,15 @@ def test_wrappers_with_which_django_reads_another_result(wrapper, alice, bob, ho
         with suppress(IntegrityError, TypeError), connection.execute_wrapper(wrapper):  # as Django takes it for none
             work()
         with named(f"{number}"):
+            assert_all_read(alice, bob, house)
+
+
+def test_a_package_that_changes_sql_before_all_wrappers(alice, bob, house, monkeypatch):
+    execute = CursorWrapper.execute
+    works = writes(alice, bob, house)
+    assert_all_read(alice, bob, house)
+    with monkeypatch.context() as patched:
+        patched.setattr(CursorWrapper, "execute", lambda cursor, sql, *args: execute(cursor, f"{sql} /* x */", *args))
+        for number, (work, result) in enumerate(works):
+            assert work() == result, number
             assert_all_read(alice, bob, house)
