@@ -47,7 +47,7 @@ def install() -> None:
     if Ledger.write is write:
         hide_the_app()
         for kind, name in hook.METHODS:
-            if hasattr(kind, name):
+            if kind in hook.QUERIES and hasattr(kind, name):
                 setattr(kind, name, compared(getattr(kind, name)))
         Ledger.write = note  # type: ignore[method-assign]
     declared = {counter.source_label for counter in declarations()}

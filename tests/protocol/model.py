@@ -295,8 +295,8 @@ class Writer(NamedTuple):
     it lives; only ground it if it is also "young"), "early" (it also announces long before the COMMIT, and doesn't know
     what has changed by then), "refused" (by the database), "announce", "confirm" or "retry" (not delivered, or the
     reply is lost), "unknown" (it doesn't know what has changed), "everyone" (nor whose). This Redis does not hear of
-    one who is "silent" (it has no counter), or "elsewhere" (in a Redis that no flusher has seen). The number of an early
-    intent is negative."""
+    one who is "silent" (it has no counter), or "elsewhere" (in a Redis that no flusher has seen). The number of an
+    early intent is negative."""
 
     number: int
     deltas: tuple[int, ...]
