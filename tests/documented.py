@@ -39,13 +39,21 @@ def imported(tree: ast.AST) -> Iterator[str]:
             yield str(node.module)
 
 
-def used(tree: ast.AST) -> Iterator[str]:
-    """Yield the modules of other packages that a module uses, their names, and the names of all attributes."""
-    yield from imported(tree)
+def imported_names(tree: ast.AST) -> Iterator[str]:
+    """Yield the modules that a module imports of other packages than Python, and what it imports from them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and not node.level and is_of_others(str(node.module)):
+            yield from (alias.name for alias in node.names)
+    yield from filter(is_of_others, imported(tree))
+
+
+def is_of_others(module: str) -> bool:
+    return module.split(".")[0] not in sys.stdlib_module_names
+
+
+def attributes(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         match node:
-            case ast.ImportFrom(level=0, names=names):
-                yield from (alias.name for alias in names)
             case ast.Attribute(attr=name):
                 yield name
             case ast.Call(func=ast.Name(id="getattr" | "hasattr"), args=[_, ast.Constant(value=name), *_]):
@@ -68,12 +76,12 @@ def defined(tree: ast.AST) -> Iterator[str]:
 def of_others() -> set[str]:
     """Return the names that the package uses, but neither defines nor lists in ``internals/``, nor has from Python."""
     ours = [tree for path, tree in trees().items() if not path.startswith(("internals/", "migrations/"))]
-    modules = {name for tree in ours for name in imported(tree) if name.split(".")[0] in sys.stdlib_module_names}
-    python = {builtins, *map(import_module, modules)}
+    python = {builtins, *(import_module(name) for tree in ours for name in imported(tree) if not is_of_others(name))}
     classes = {thing for module in python for thing in vars(module).values() if isinstance(thing, type)}
     public = {name for thing in python | classes for name in dir(thing) if not re.match("_[^_]", name)}
-    known = public.union({"_asdict", "_replace"}, modules, *map(defined, ours), *internals.ATTRIBUTES.values())
-    return {name for tree in ours for name in used(tree)} - known
+    known = public.union({"_asdict", "_replace"}, *map(defined, ours), *internals.ATTRIBUTES.values())
+    imports = {name for tree in ours for name in imported_names(tree)}
+    return imports.union(name for tree in ours for name in attributes(tree) if name not in known)
 
 
 def documented() -> set[str]:

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.once
 OF_OTHERS = {
     "asgiref": "asgiref.sync",
     "redis-py": "redis.backoff redis.connection redis.exceptions redis.retry MaxConnectionsError"
-    " NoBackoff NoScriptError RedisCluster RedisClusterException RedisError ResponseError Retry can_read"
-    " connection_pool deregister_connect_callback disconnect_connection_pools execute_command get_message"
+    " ConnectionError NoBackoff NoScriptError RedisCluster RedisClusterException RedisError ResponseError Retry"
+    " can_read connection_pool deregister_connect_callback disconnect_connection_pools execute_command get_message"
     " get_node_from_key get_primaries max_connections pack_commands parse_url ping pipeline pubsub read_response"
     " register_connect_callback scan_iter send_command send_packed_command subscribe unsubscribe",
     "django-redis": "django_redis django_redis.cache django_redis.client django_redis.pool ConnectionFactory"
