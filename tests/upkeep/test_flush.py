@@ -118,8 +118,7 @@ def test_two_counters_store_in_the_same_rows(all_healed, house, garden):
 TWO_WAIT_FOR_LOCKS = {
     "postgresql": "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     " HAVING COUNT(*) = 2",
-    "mysql": "SELECT 1 FROM information_schema.global_status"
-    " WHERE variable_name = 'Innodb_row_lock_current_waits' AND variable_value > 1",
+    "mysql": "SHOW GLOBAL STATUS WHERE variable_name = 'Innodb_row_lock_current_waits' AND value > 1",
 }
 
 
