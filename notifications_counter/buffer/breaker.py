@@ -40,7 +40,7 @@ class Breaker:
     def trip(self, error: Exception) -> BufferUnavailable:
         """Note a failure, and return the exception to raise."""
         now, self.reason = time.monotonic(), reason_of(error)
-        self.oldest, self.retry_at = now, now + options.RETRY_AFTER
+        self.retry_at = now + options.RETRY_AFTER
         if self.down_since is None:
             self.down_since = now
             report("redis_lost", cache=self.alias, reason=self.reason)

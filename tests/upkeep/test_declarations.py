@@ -110,6 +110,23 @@ def test_a_deployment(alice, bob, caplog):
         assert is_ready()
 
 
+@pytest.mark.parametrize("learns_by", ["reading", "healing"])
+def test_a_process_from_before_the_first_run(alice, redis_client, learns_by):
+    """It knows by now that a flusher has declared the counter. So an empty Redis is a new one."""
+    databases.clear()
+    unread._buffers.clear()
+    create(alice)
+    if learns_by == "healing":
+        unread.heal()
+    else:
+        release().heal()  # by another process
+        assert_reads(alice)
+    redis_client.flushdb()
+    create(alice)
+    assert DoubtRequest.objects.exists()
+    assert_reads(alice)
+
+
 def pass_time(*fields: str) -> None:
     """An hour has passed since what these fields of the counter's row tell."""
     CounterState.objects.update(**{field: F(field) - timedelta(seconds=HOUR) for field in fields})
