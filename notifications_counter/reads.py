@@ -8,11 +8,12 @@ from django.db import connections
 
 from .buffer import Buffer
 from .buffer.buffer import READ_AT_ONCE
-from .buffer.calls import OWNERS_PER_CALL, chunked
+from .buffer.types import OWNERS_PER_CALL
 from .databases.transactions import sees_what_others_see
 from .declaration import Declaration
 from .declaration.primary_keys import Pk
 from .internals import BaseDatabaseWrapper
+from .redis.calls import chunked
 from .sql.counts import count_rows
 from .writes.ledger import Ledger
 from .writes.transaction import doubt

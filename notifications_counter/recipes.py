@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from datetime import datetime
 
-from .buffer.client import Client, client_of
 from .conf import is_name, options
 from .databases.identity import current
+from .redis.client import Client, client_of
 
 Time = float | int | datetime
 When = Time | None

@@ -8,11 +8,11 @@ from uuid import uuid4
 from django.conf import settings
 from django.test.utils import override_settings
 
-from .buffer.calls import chunked
-from .buffer.client import client_of, used_clients
-from .buffer.connection import FAILURES
 from .conf import SETTING, mistakes, options
 from .internals.testing import TestContextDecorator
+from .redis.calls import chunked
+from .redis.client import client_of, used_clients
+from .redis.connection import FAILURES
 
 
 class isolated_counters(TestContextDecorator):

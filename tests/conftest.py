@@ -19,9 +19,9 @@ from django_redis import get_redis_connection
 
 import servers
 from notifications_counter import counters
-from notifications_counter.buffer.client import Client, client_of
 from notifications_counter.counters import BUILT_IN, all_counters, unread, unseen
 from notifications_counter.declaration import declarations
+from notifications_counter.redis.client import Client, client_of
 from notifications_counter.testing import isolated_counters
 
 from .support import in_use

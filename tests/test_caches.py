@@ -8,10 +8,10 @@ import pytest
 import redis.sentinel
 
 import servers
-from notifications_counter.buffer.calls import command
-from notifications_counter.buffer.client import client_of
 from notifications_counter.caches import reason_of
 from notifications_counter.exceptions import BufferUnavailable
+from notifications_counter.redis.calls import command
+from notifications_counter.redis.client import client_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 

@@ -27,6 +27,7 @@ LAYERS = """
     databases
     models
     buffer
+    redis
     caches
     reports
     conf exceptions signals internals
@@ -57,7 +58,9 @@ def imports(path: str) -> set[str]:
 
 
 def ours(name: str) -> str:
-    return name.removeprefix("notifications_counter.")
+    """Return the name of a module in the package; '' for another one, such as ``redis``."""
+    package, _, module = name.partition(".")
+    return module if package == "notifications_counter" else ""
 
 
 def level(module: str) -> int:

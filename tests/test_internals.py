@@ -34,7 +34,7 @@ OF_OTHERS = {
     "prometheus_client": "prometheus_client prometheus_client.core prometheus_client.exposition"
     " prometheus_client.registry Collector CollectorRegistry CounterMetricFamily GaugeMetricFamily Metric add_metric"
     " choose_encoder",
-    "Python": "__notes__ joinpath",
+    "Python": "__notes__ iterdir joinpath",
     "us, on an object of Django": "is_hook shown_user",
 }
 

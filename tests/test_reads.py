@@ -15,9 +15,9 @@ from django.db.migrations.state import ProjectState
 from django.utils.functional import SimpleLazyObject
 
 from notifications_counter.buffer.buffer import LEASE
-from notifications_counter.buffer.calls import ARGUMENTS
 from notifications_counter.counters import unread
 from notifications_counter.models import DoubtRequest, Notification, UserNotificationsCount
+from notifications_counter.redis.calls import ARGUMENTS
 from tests.support import (
     OtherConnection,
     assert_exact,

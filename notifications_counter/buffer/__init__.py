@@ -1,4 +1,4 @@
-"""A counter's data in Redis; and the scripts and the client, which the recipes and live updates share."""
+"""A counter's data in Redis."""
 
 from .buffer import Buffer
 from .types import BufferStatus

@@ -12,21 +12,12 @@ from uuid import uuid4
 
 from ..conf import options
 from ..exceptions import BufferUnavailable
-from .calls import ARGUMENTS, OWNERS_PER_CALL, REASON, Argument, Call, T, as_json, chunked, command, script
-from .client import Client
-from .types import (
-    OFF,
-    BufferStatus,
-    Delta,
-    Fetched,
-    IntentAge,
-    Lease,
-    Look,
-    as_bytes,
-    as_integer,
-    as_pairs,
-    as_text,
-)
+from ..redis.calls import ARGUMENTS, REASON, Argument, Call, Scripts, T, chunked, command
+from ..redis.client import Client
+from ..redis.replies import as_bytes, as_integer, as_pairs, as_text
+from .types import OFF, OWNERS_PER_CALL, BufferStatus, Delta, Fetched, IntentAge, Lease, Look, as_json
+
+SCRIPTS = Scripts(__package__)
 
 LEASE = 10  # seconds; safety does not depend on it
 READ_AT_ONCE = ARGUMENTS - 1
@@ -70,7 +61,7 @@ class Buffer:
 
     def _script(self, name: str, *args: Argument) -> Call:
         """Return the call of a script. One key is enough: it builds the others from this."""
-        return script(name, [self._ready], *args)
+        return SCRIPTS.call(name, [self._ready], *args)
 
     def _run(self, name: str, *args: Argument) -> Any:
         """Run a script and return its reply."""

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
+from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
-UNREADABLE = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
-"""The exceptions that foreign data raises when it is read."""
+from ..redis.replies import UNREADABLE, as_integer, as_text
+
+OWNERS_PER_CALL = 1000
+"""The most owners in one call, so that no script blocks Redis for more than a few milliseconds, or has more than
+ARGUMENTS arguments: an owner takes three at most."""
 
 Delta = int | None
 """The change of one owner's count. None: unknown, so the owner is doubted."""
-
-LIMIT = 2**63
-"""Redis and databases store integers of 64 bits."""
-
 
 OFF = "off"
 """The value of `ready` while counting is off."""
@@ -122,24 +121,7 @@ class IntentAge:
             return cls(id)
 
 
-def as_text(value: object) -> str:
-    """Return a reply as text. Bytes that are not UTF-8 become surrogates, which can be sent to Redis again."""
-    return value.decode(errors="surrogateescape") if isinstance(value, bytes) else str(value)
-
-
-def as_bytes(text: str) -> bytes:
-    """Return the bytes that ``as_text`` turned into this text."""
-    return text.encode(errors="surrogateescape")
-
-
-def as_integer(number: Any) -> int | None:
-    """Return a number in a reply; None if it is missing, or no integer of 64 bits, as the score of an unknown delta."""
-    with suppress(TypeError, ValueError):
-        found = int(number)
-        return found if -LIMIT <= found < LIMIT else None
-    return None
-
-
-def as_pairs(reply: Any) -> Iterable[tuple[Any, Any]]:
-    """Return a reply of fields and values as pairs. Depending on the protocol, it is a flat list or a dict."""
-    return reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+def as_json(owner_keys: Sequence[str]) -> str:
+    """Return owner keys as one argument, which is faster than a thousand. For one owner, ``json.dumps`` would take ten
+    times as long."""
+    return f"[{','.join(map(encode_basestring, owner_keys))}]"

@@ -11,13 +11,13 @@ from django.db import DatabaseError, Error, connections
 from django.db.models import CharField, Field, TextField
 
 from ..buffer.buffer import IDENTITY
-from ..buffer.client import client_of
 from ..caches import SiteCache
 from ..conf import options
 from ..counters import Counter
 from ..databases.identity import identify
 from ..exceptions import BufferUnavailable
 from ..models.fields import exact_collation, target_of
+from ..redis.client import client_of
 from .counters import sound_counters
 from .messages import TAG, Messages, error, warning
 

@@ -20,13 +20,13 @@ from django.db.models import Field, GeneratedField, Model, Q
 from django.dispatch import receiver
 
 from ..buffer import Buffer
-from ..buffer.client import Refusing, client_of
 from ..conf import SETTING, options
 from ..databases.identity import digest, identify
 from ..databases.routing import alias_for
 from ..exceptions import ConfigurationError
 from ..internals import BaseDatabaseWrapper
 from ..models.fields import field_of, target_of
+from ..redis.client import Refusing, client_of
 from .condition import Condition
 from .fingerprint import as_code, kind_of, values_of_column
 from .owners import Owners

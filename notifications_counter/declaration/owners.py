@@ -13,10 +13,10 @@ from django.apps import apps
 from django.core.exceptions import ValidationError
 from django.db.models import Field, IntegerField, Model
 
-from ..buffer.types import LIMIT, UNREADABLE
 from ..exceptions import ConfigurationError
 from ..internals import BaseDatabaseWrapper, Param
 from ..models.fields import field_of, target_of
+from ..redis.replies import LIMIT, UNREADABLE
 from .primary_keys import CompositePk, First, Pk, fits, plain, primary_key, values_of
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from django.core.exceptions import ValidationError
 from django.db.models import Field
 
-from ..buffer.types import LIMIT
+from ..redis.replies import LIMIT
 
 T = TypeVar("T")
 

@@ -21,14 +21,14 @@ import redis
 from django.db import ProgrammingError, close_old_connections, connections
 
 from ..buffer import Buffer
-from ..buffer.client import Refusing, client_of
-from ..buffer.connection import FAILURES
-from ..buffer.types import as_text
 from ..caches import reason_of
 from ..conf import options
 from ..counters import Counter
 from ..exceptions import BufferUnavailable
 from ..places import Place, at
+from ..redis.client import Refusing, client_of
+from ..redis.connection import FAILURES
+from ..redis.replies import as_text
 from ..reports import report
 from .badges import Badge, BadgeCount, counts_of
 

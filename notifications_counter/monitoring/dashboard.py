@@ -18,11 +18,11 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext
 
-from ..buffer.client import client_of
 from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..places import LocalCounter, at, visible_counters
+from ..redis.client import client_of
 from ..reports import EVENTS
 from ..timeseries import TimeSeries
 from .display import duration, grouped, moment

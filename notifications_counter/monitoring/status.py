@@ -19,13 +19,13 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from ..buffer import BufferStatus
-from ..buffer.client import RECENT_SECONDS, client_of, trouble_call
-from ..buffer.types import as_text
 from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError, explain
 from ..models import CounterState, DoubtRequest
 from ..places import LocalCounter, Place, at, here, visible_counters
+from ..redis.client import RECENT_SECONDS, client_of, trouble_call
+from ..redis.replies import as_text
 from ..upkeep.generations import lost, state_row
 from .display import duration, grouped, moment
 

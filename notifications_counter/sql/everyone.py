@@ -9,10 +9,10 @@ from django.core.exceptions import ValidationError
 from django.db import connections
 from django.db.models import F, Model, Q, QuerySet
 
-from ..buffer.types import UNREADABLE
 from ..declaration import Declaration
 from ..declaration.primary_keys import First, Pk, values_of
 from ..internals import Param
+from ..redis.replies import UNREADABLE
 
 PAGE = 1000
 """Owners in a page."""

@@ -8,10 +8,10 @@ from django.db import connections
 from django.db.models import BooleanField, Field, IntegerField
 from django.db.models.expressions import RawSQL
 
-from ..buffer.calls import chunked
 from ..declaration import Declaration
 from ..declaration.primary_keys import Pk
 from ..internals import BaseDatabaseWrapper, Param
+from ..redis.calls import chunked
 
 SHORT_LIST = 100
 """The most primary keys of one column that PostgreSQL gets as a list. For a longer one, it starts workers, which takes

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from django.db.models import Field, GeneratedField, IntegerField, Model
 from django.utils import timezone
 
-from ..buffer.calls import OWNERS_PER_CALL, chunked
+from ..buffer.types import OWNERS_PER_CALL
 from ..declaration import Declaration
 from ..declaration.primary_keys import Pk
 from ..exceptions import ConfigurationError
 from ..internals import BaseDatabaseWrapper, Param
 from ..models.fields import field_of
+from ..redis.calls import chunked
 from .owners import arrays, is_one_of
 
 

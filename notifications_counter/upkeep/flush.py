@@ -23,11 +23,12 @@ from django.db import (
     transaction,
 )
 
-from ..buffer.calls import chunked
-from ..buffer.types import LIMIT, Fetched
+from ..buffer.types import Fetched
 from ..declaration import Declaration
 from ..declaration.primary_keys import Pk
 from ..models import CounterState, Mark
+from ..redis.calls import chunked
+from ..redis.replies import LIMIT
 from ..reports import report
 from ..sql.counts import count_rows
 from ..sql.everyone import PAGE

@@ -18,12 +18,12 @@ from uuid import uuid4
 from django.db import OperationalError, connections
 from django.utils import timezone
 
-from ..buffer.calls import chunked
 from ..conf import options
 from ..databases.transactions import forbid_transaction
 from ..declaration import Declaration
 from ..declaration.primary_keys import Pk
 from ..models import CounterState
+from ..redis.calls import chunked
 from ..reports import report
 from ..sql.everyone import PAGE, page
 from ..sql.target import Target

@@ -17,13 +17,14 @@ from django.db import DatabaseError, Error, connections, transaction
 
 from ..buffer import Buffer
 from ..buffer.buffer import ANNOUNCED, COUNTING_IS_OFF
-from ..buffer.calls import OWNERS_PER_CALL, chunked, in_groups
+from ..buffer.types import OWNERS_PER_CALL
 from ..conf import options
 from ..databases.routing import in_schema, schema_of
 from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
 from ..internals import BaseDatabaseWrapper, as_manual_transaction
 from ..models import DoubtRequest
+from ..redis.calls import chunked, in_groups
 from ..reports import report
 from ..signals import counts_changed
 from .change import EVERYONE, Change, OwnerKey, OwnerKeys, add, changed

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from notifications_counter.buffer.client import read_all_owed
 from notifications_counter.counters import unread
+from notifications_counter.redis.client import read_all_owed
 from notifications_counter.testing import isolated_counters
 from tests.docs.test_docs import FENCE, page, section
 from tests.support import assert_exact, create, entries, fork, is_ready, rows, wait_until

@@ -10,12 +10,12 @@ from django.db import transaction
 
 import servers
 from notifications_counter import events, timeseries
-from notifications_counter.buffer.client import client_of
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.inbox.controller import NotificationController
 from notifications_counter.models import Notification
 from notifications_counter.monitoring.status import read_status
+from notifications_counter.redis.client import client_of
 from tests.docs.test_docs import page
 from tests.support import announce, assert_heals, assert_reads, begin_now, entries, notify, wait_until
 

@@ -16,13 +16,13 @@ from django.urls import reverse
 from django.utils import timezone
 
 import servers
-from notifications_counter.buffer.calls import command
 from notifications_counter.counters import Counter, unread
 from notifications_counter.inbox import live as live_module
 from notifications_counter.inbox import stream as stream_module
 from notifications_counter.inbox.badges import badge_of, name_of
 from notifications_counter.inbox.live import feeds
 from notifications_counter.models import Notification
+from notifications_counter.redis.calls import command
 from tests.asgi import serving
 from tests.support import CLUSTER, PATIENCE, announce, create, entries, notify, unheard, wait_until
 from tests.tasks.counters import open_tasks

@@ -20,10 +20,10 @@ from django.utils import timezone
 
 import servers
 from notifications_counter import tasks
-from notifications_counter.buffer.calls import command
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import DoubtRequest
 from notifications_counter.monitoring.status import read_counter
+from notifications_counter.redis.calls import command
 from notifications_counter.upkeep.generations import state_row
 from tests.support import announce, create, entries, notify, redis_out_of_reach
 

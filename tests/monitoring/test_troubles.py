@@ -5,11 +5,11 @@ from unittest import mock
 import pytest
 import redis
 
-from notifications_counter.buffer import client as client_module
-from notifications_counter.buffer.client import client_of
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
+from notifications_counter.redis import client as client_module
+from notifications_counter.redis.client import client_of
 from tests.support import status_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]

@@ -20,15 +20,15 @@ from tests.__main__ import ROOT
 
 from .changes import changes
 
-CORE = ["buffer", "databases", "declaration", "places.py", "counters.py", "reads.py", "sql", "upkeep", "writes"]
-TESTS = "protocol/test_replay.py buffer databases declaration inbox management monitoring property"
+CORE = "buffer databases declaration places.py counters.py reads.py redis sql upkeep writes"
+TESTS = "protocol/test_replay.py databases declaration inbox management monitoring property redis"
 TESTS += " statements tenants timeseries upkeep writes composite_owners test_budgets.py test_caches.py test_counters.py"
 TESTS += " test_events.py test_places.py test_reads.py test_signals.py test_tasks.py test_top.py"
 PYTEST = ["-p", "tests.mutants.forks", "-n", "0", "-sqq", "-p", "no:randomly", "-m", "not slow"]
 
 
 def main(arguments: list[str]) -> int:
-    core = [ROOT / "notifications_counter" / name for name in CORE]
+    core = [ROOT / "notifications_counter" / name for name in CORE.split()]
     core = [path for each in core for path in (each, *sorted(each.rglob("*"))) if path.suffix in (".lua", ".py")]
     files = [Path(file).resolve() for file in arguments or [ROOT]]
     chosen = [path.relative_to(ROOT) for path in core if any(path.is_relative_to(file) for file in files)]

@@ -95,7 +95,7 @@ class Forks:
             lines = self.reached[ROOT / change.file]
             tests = [lines[number] for number in range(change.line, 0, -1) if lines.get(number)][:1]
         for file, lines in self.reached.items() if change.file.suffix == ".lua" else ():
-            name = "script(" if change.file.stem == "shared" else f'"{change.file.stem}"'
+            name = "SCRIPTS.call(" if change.file.stem == "shared" else f'"{change.file.stem}"'
             calls = [number for number, line in enumerate(file.read_text().splitlines(), 1) if name in line]
             tests += [lines.get(number, []) for number in calls]
         if change.file.name in BY_TENANTS:

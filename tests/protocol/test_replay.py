@@ -22,12 +22,12 @@ from django.utils import timezone
 from redis.exceptions import ConnectionError
 
 from notifications_counter.buffer import Buffer, buffer
-from notifications_counter.buffer.client import read_all_owed
-from notifications_counter.buffer.connection import Connection
 from notifications_counter.conf import options
 from notifications_counter.counters import Counter
 from notifications_counter.declaration.primary_keys import CompositePk
 from notifications_counter.models import CounterState, DoubtRequest
+from notifications_counter.redis.client import read_all_owed
+from notifications_counter.redis.connection import Connection
 from notifications_counter.sql import counts
 from notifications_counter.upkeep import comparison, flush, generations, heal, switch, walk
 from notifications_counter.upkeep.findings import Result

@@ -1,4 +1,4 @@
-from notifications_counter.buffer.client import client_of
+from notifications_counter.redis.client import client_of
 from notifications_counter.timeseries import TimeSeries
 
 MONTH = 2_678_400

@@ -6,8 +6,8 @@ import pytest
 from django.core.management import call_command
 
 from notifications_counter import timeseries
-from notifications_counter.buffer.client import client_of
 from notifications_counter.management.commands import clean_counters as clean_counters_command
+from notifications_counter.redis.client import client_of
 from notifications_counter.timeseries import TimeSeries, clean_counters, get_counter, list_counters, update_counter
 
 from .support import LONG_AGO, MONTH, known, redis_clock, slices

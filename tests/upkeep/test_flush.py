@@ -11,12 +11,12 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.db import OperationalError, connection, transaction
 
-from notifications_counter.buffer.client import read_all_owed
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import NotInTransaction
 from notifications_counter.models import DoubtRequest, Notification, UserNotificationsCount
 from notifications_counter.monitoring.history import history
 from notifications_counter.monitoring.status import read_counter
+from notifications_counter.redis.client import read_all_owed
 from notifications_counter.signals import event_reported
 from notifications_counter.sql.counts import count_rows
 from notifications_counter.testing import isolated_counters

@@ -13,10 +13,10 @@ from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
 from notifications_counter.buffer import buffer
-from notifications_counter.buffer.calls import command
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.models import CounterState, DoubtRequest, Notification
+from notifications_counter.redis.calls import command
 from notifications_counter.upkeep.findings import Result
 from tests.support import (
     assert_exact,

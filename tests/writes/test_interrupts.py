@@ -15,9 +15,9 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 import notifications_counter
-from notifications_counter.buffer.client import read_all_owed
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
+from notifications_counter.redis.client import read_all_owed
 from tests.support import PATIENCE, assert_heals, create, entries, rows
 
 from .test_transactions import by_hand

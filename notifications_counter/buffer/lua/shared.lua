@@ -1,5 +1,5 @@
 -- Code that several scripts share. Each script is sent behind it.
--- The beginning of all keys of the script, and those of a counter, on the same node of a cluster
+-- The beginning of all keys of a counter, and these, on the same node of a cluster
 local base = KEYS[1]:match('(.*):')
 local pending, flushing, state, ready = base .. ':pending', base .. ':flushing', base .. ':state', base .. ':ready'
 local intents, in_flight, listeners = base .. ':intents', base .. ':in_flight', base .. ':listeners'
@@ -80,6 +80,3 @@ local function intent_of(entry)
   local is_json, intent = pcall(cjson.decode, entry or '')
   if is_json and type(intent) == 'table' and type(intent.owners) == 'table' then return intent end
 end
-
--- Returns the key of an event, given its id or a member of a set.
-local function event_of(id) return base .. ':event:' .. string.format('%.0f', tonumber(id)) end

@@ -15,10 +15,10 @@ import redis
 from django.db import transaction
 
 import servers
-from notifications_counter.buffer import client as client_module
-from notifications_counter.buffer.client import client_of, read_all_owed
 from notifications_counter.counters import unread
 from notifications_counter.models import DoubtRequest
+from notifications_counter.redis import client as client_module
+from notifications_counter.redis.client import client_of, read_all_owed
 from tests.support import (
     OtherConnection,
     assert_exact,

@@ -29,7 +29,7 @@ for i = 2, #KEYS do
   local count = ARGV[4 + precisions + math.floor(nth / precisions)]
   local slice, window = time - time % precision, samples * precision
   if redis.call('HINCRBY', key, slice, count) == tonumber(count) then
-    redis.call('ZADD', known, 0, key:sub(#base + 2))
+    redis.call('ZADD', known, 0, key:sub(#known:match('.*:') + 1))
     local ends = math.max(slice, present - present % precision) + window
     expire(key, ends)
     last = math.max(last, ends)

@@ -6,6 +6,7 @@
 -- Reply the last member looked at ('' if none), counters looked at, slices removed, counters removed
 local cutoff = (tonumber(ARGV[4]) or tonumber(redis.call('TIME')[1])) - tonumber(ARGV[3])
 local known, work = KEYS[1], tonumber(ARGV[5])
+local base = known:match('(.*):')
 local last, counters, removed, gone = '', 0, 0, 0
 
 for _, member in ipairs(redis.call('ZRANGEBYLEX', known, ARGV[1], ARGV[2], 'LIMIT', 0, math.ceil(work / 20))) do

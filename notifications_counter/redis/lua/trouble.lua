@@ -4,7 +4,7 @@
 -- Reply time now, then the time of the trouble, when it began, and its reason, nil if there is none
 local trouble, now = KEYS[1], redis.call('TIME')[1]
 if ARGV[1] ~= '' then
-  run_without_memory(trouble)
+  redis.call('HDEL', trouble, '') -- after such a first write, Redis allows others even without memory
   local last = redis.call('HGET', trouble, 'until') or 0
   if now - last > tonumber(ARGV[2]) then redis.call('HSET', trouble, 'since', now) end
   redis.call('HSET', trouble, 'until', now, 'reason', ARGV[1])

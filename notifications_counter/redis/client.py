@@ -22,9 +22,11 @@ from ..caches import SiteCache
 from ..conf import options
 from ..exceptions import BufferUnavailable, ConfigurationError
 from .breaker import Breaker
-from .calls import REASON, Answer, Argument, Call, command, script
+from .calls import REASON, Answer, Argument, Call, Scripts, command
 from .connection import FAILURES, Connection
-from .types import as_text
+from .replies import as_text
+
+SCRIPTS = Scripts(__package__)
 
 EXHAUSTED: Any = getattr(redis.exceptions, "MaxConnectionsError", ())
 """What a pool raises if all its connections are in use, since redis-py 6."""
@@ -255,4 +257,4 @@ class Refusing(Client):
 
 def trouble_call(reason: str = "") -> Call:
     """Return the call that notes trouble, if there is a ``reason``, and replies with the last one of all processes."""
-    return script("trouble", [f"{{{options.KEY_PREFIX}:trouble}}"], reason, str(RECENT_SECONDS))
+    return SCRIPTS.call("trouble", [f"{{{options.KEY_PREFIX}:trouble}}"], reason, str(RECENT_SECONDS))

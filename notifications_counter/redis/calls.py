@@ -1,12 +1,10 @@
-"""Calls of commands and of the Lua scripts: one file each, known to Redis by its SHA-1."""
+"""Calls of commands and of Lua scripts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from hashlib import sha1
 from importlib.resources import files
-from json.encoder import encode_basestring
 from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -20,12 +18,6 @@ ARGUMENTS = 3900
 
 REASON = 300
 """The most characters of a reason or a failure that are noted."""
-
-OWNERS_PER_CALL = 1000
-"""The most owners in one call, so that no script blocks Redis for more than a few milliseconds, or has more than
-ARGUMENTS arguments: an owner takes three at most."""
-
-LUA = files(__package__).joinpath("lua")
 
 
 class Call(NamedTuple):
@@ -61,27 +53,28 @@ def command(name: str, key: str, *args: Argument) -> Call:
     return Call(name, key, (name, key, *args))
 
 
-def script(name: str, keys: Sequence[str], *args: Argument) -> Call:
-    """Return the call of the script in ``lua/<name>.lua``."""
-    source, sha = _load(name)
-    return Call(name, keys[0], ("EVALSHA", sha, str(len(keys)), *keys, *args), source)
+class Scripts(dict[str, tuple[str, str]]):
+    """The Lua scripts in the folder ``lua`` of a package, by name: source, behind ``shared.lua`` if there is one, and
+    SHA-1, by which Redis knows it."""
 
+    def __init__(self, package: str):
+        self.folder = files(package).joinpath("lua")
 
-@cache
-def _load(name: str) -> tuple[str, str]:
-    """Return the source of a script, which begins with ``shared.lua``, and its SHA-1."""
-    source = "".join(LUA.joinpath(f"{file}.lua").read_text(encoding="utf-8") for file in ("shared", name))
-    return source, sha1(source.encode(), usedforsecurity=False).hexdigest()
+    def __missing__(self, name: str) -> tuple[str, str]:
+        shared = [file for file in self.folder.iterdir() if file.name == "shared.lua"]
+        parts = [*shared, self.folder.joinpath(f"{name}.lua")]
+        source = "".join(part.read_text(encoding="utf-8") for part in parts)
+        self[name] = source, sha1(source.encode(), usedforsecurity=False).hexdigest()
+        return self[name]
+
+    def call(self, name: str, keys: Sequence[str], *args: Argument) -> Call:
+        """Return the call of a script."""
+        source, sha = self[name]
+        return Call(name, keys[0], ("EVALSHA", sha, str(len(keys)), *keys, *args), source)
 
 
 Answer = tuple[Call, Any]
 """A call and its reply, which may be a ResponseError."""
-
-
-def as_json(owner_keys: Sequence[str]) -> str:
-    """Return owner keys as one argument, which is faster than a thousand. For one owner, ``json.dumps`` would take ten
-    times as long."""
-    return f"[{','.join(map(encode_basestring, owner_keys))}]"
 
 
 def chunked(items: Sequence[T], most: int) -> Sequence[Sequence[T]]:

@@ -14,12 +14,12 @@ import redis
 from django.db import connections, transaction
 
 import servers
-from notifications_counter.buffer.calls import command
-from notifications_counter.buffer.client import Client, read_all_owed
 from notifications_counter.counters import unread
 from notifications_counter.events import EventLog
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import DoubtRequest, Notification
+from notifications_counter.redis.calls import command
+from notifications_counter.redis.client import Client, read_all_owed
 from notifications_counter.timeseries import TimeSeries
 from servers.relay import Relay
 from tests.support import (
@@ -212,7 +212,7 @@ def test_others_close_the_pool_meanwhile(use, line, alice):
 def test_a_reply_that_breaks_off(use, line, alice, bob, monkeypatch, when):
     """No reply is taken for that of another command."""
     client = use(SOCKET_TIMEOUT=3)
-    monkeypatch.setattr("notifications_counter.buffer.client.NOTE_SECONDS", 10**6)
+    monkeypatch.setattr("notifications_counter.redis.client.NOTE_SECONDS", 10**6)
     cached(alice, bob)
     if when == "confirm":
         with transaction.atomic():
@@ -333,7 +333,7 @@ def test_a_master_that_is_replaced_and_lives_on(use, line, server, other, alice,
         master.replicaof("NO", "ONE")
         line.server = new
         create(alice)
-        monkeypatch.setattr("notifications_counter.buffer.client.OLD_SECONDS", 0.1)
+        monkeypatch.setattr("notifications_counter.redis.client.OLD_SECONDS", 0.1)
         its_name = master.info("server")["run_id"]
         wait_until(lambda: unread.buffer.server().startswith(its_name))
         wait_until(lambda: thread.run(unread.buffer.server).startswith(its_name))

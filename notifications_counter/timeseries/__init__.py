@@ -18,11 +18,13 @@ from dataclasses import dataclass
 
 from asgiref.sync import sync_to_async
 
-from .buffer.calls import ARGUMENTS, command, in_groups, script
-from .buffer.types import as_bytes, as_pairs, as_text
-from .conf import is_integer
-from .declaration.primary_keys import plain
-from .recipes import Recipe, Time, When, seconds
+from ..conf import is_integer
+from ..declaration.primary_keys import plain
+from ..recipes import Recipe, Time, When, seconds
+from ..redis.calls import ARGUMENTS, Scripts, command, in_groups
+from ..redis.replies import as_bytes, as_pairs, as_text
+
+SCRIPTS = Scripts(__package__)
 
 PRECISIONS = (1, 5, 60, 300, 3600, 18000, 86400)
 """Seconds, as in the book."""
@@ -103,7 +105,7 @@ class TimeSeries(Recipe):
         for some in in_groups(list(counts), [per_name] * len(counts), min(NAMES_PER_CALL * per_name, ARGUMENTS - 1000)):
             keys = [f"{base}:known", *(f"{base}:{precision}:{name}" for name in some for precision in precisions)]
             numbers = (self.samples, len(precisions), *precisions, *(counts[name] for name in some))
-            self.client.ask(script("update_series", keys, time, *map(str, numbers)))
+            self.client.ask(SCRIPTS.call("update_series", keys, time, *map(str, numbers)))
 
     # ------------------------------------------------------------------ read
     def get_counter(
@@ -124,7 +126,7 @@ class TimeSeries(Recipe):
         first = 0 if start is None else _whole(start, math.ceil)
         end_ = LATEST if end is None else _whole(end, math.ceil)
         key = f"{self.base}:{precision}:{name}"
-        [(clock, flat)] = self.client.ask(script("read_series", [key]))
+        [(clock, flat)] = self.client.ask(SCRIPTS.call("read_series", [key]))
         counts = {int(slice_): int(count) for slice_, count in as_pairs(flat)}
         now, window = int(clock), self.samples * precision
         if counts and not any(now - window < slice_ <= now for slice_ in counts):
@@ -183,7 +185,7 @@ class TimeSeries(Recipe):
             first, end = _range(precision)
             low, window = as_bytes(first), str(self.samples * precision)
             while True:
-                call = script("clean_series", [known], low, end, window, time, str(PAGE_WORK))
+                call = SCRIPTS.call("clean_series", [known], low, end, window, time, str(PAGE_WORK))
                 [(last, counters, slices, gone)] = self.client.ask(call)
                 if not last:
                     break

@@ -9,10 +9,10 @@ import redis
 
 import servers
 from notifications_counter import events, timeseries
-from notifications_counter.buffer.client import client_of
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import DoubtRequest, Notification
+from notifications_counter.redis.client import client_of
 from tests.support import CLUSTER, assert_exact, assert_heals, assert_reads, create, entries, stored
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]

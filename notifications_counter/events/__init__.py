@@ -19,11 +19,13 @@ from typing import Any, TypeGuard
 
 from asgiref.sync import sync_to_async
 
-from .buffer.calls import ARGUMENTS, Argument, chunked, command, in_groups, script
-from .buffer.types import UNREADABLE, as_pairs, as_text
-from .conf import is_integer, is_seconds
-from .declaration.primary_keys import plain
-from .recipes import Recipe, Time, When, seconds
+from ..conf import is_integer, is_seconds
+from ..declaration.primary_keys import plain
+from ..recipes import Recipe, Time, When, seconds
+from ..redis.calls import ARGUMENTS, Argument, Scripts, chunked, command, in_groups
+from ..redis.replies import UNREADABLE, as_pairs, as_text
+
+SCRIPTS = Scripts(__package__)
 
 Event = dict[str, Any]
 
@@ -46,7 +48,7 @@ class EventLog(Recipe):
 
     def _run(self, name: str, *args: Argument) -> Any:
         """Run a script and return its reply. One key is enough: it builds the others from this."""
-        return self.client.ask(script(name, [self._key("events")], *args))[0]
+        return self.client.ask(SCRIPTS.call(name, [self._key("events")], *args))[0]
 
     # ----------------------------------------------------------------- writes
     def record_event(self, event: Mapping[str, Any]) -> int:
