@@ -13,9 +13,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, router
 from django.db.models import Model
 
+from .databases.errors import EXPECTED, OUTAGES, explain
 from .databases.routing import alias_for, in_schema, schema_of, working_on
 from .declaration import Declaration
-from .exceptions import EXPECTED, OUTAGES, explain
 from .internals import DEFAULT_DB_ALIAS
 from .models import DatabaseId
 from .reports import report

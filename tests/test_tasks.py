@@ -7,7 +7,7 @@ from django.db import connection
 
 from notifications_counter import tasks, timeseries
 from notifications_counter.counters import all_counters, unread
-from notifications_counter.exceptions import OUTAGES
+from notifications_counter.databases.errors import OUTAGES
 from notifications_counter.models import UserNotificationsCount
 from tests.docs.test_docs import page, python_blocks, section
 from tests.support import OtherConnection, create, execute, session, stored, unheard, wait_until

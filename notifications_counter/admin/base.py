@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from ..counters import Counter
-from ..exceptions import EXPECTED, explain
+from ..databases.errors import EXPECTED, explain
 from ..monitoring.display import grouped, moment
 
 USERNAME = get_user_model().USERNAME_FIELD

@@ -12,14 +12,12 @@ from django.db import OperationalError, connections, router, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
+from ..databases.errors import is_conflict
 from ..databases.transactions import require_autocommit
 from ..models import Notification
 
 BATCH = 1000
 """Notifications in one transaction."""
-CONFLICTS = {1020, 1205, 1206, 1213, "40001", "40P01"}
-"""Errors of a transaction that gives way to another. InnoDB also locks index entries, which it does not skip; and above
-READ COMMITTED, a row that others have changed cannot be locked. The texts are PostgreSQL's."""
 
 
 @dataclass
@@ -96,7 +94,7 @@ def _delete(old: QuerySet[Notification], keys: list[Any]) -> int:
             locked = list(old.filter(pk__in=keys).select_for_update(skip_locked=True).values_list("pk", flat=True))
             Notification.objects.using(old.db).filter(pk__in=locked).delete()
     except OperationalError as error:
-        if CONFLICTS.isdisjoint([*error.args[:1], getattr(error.__cause__, "sqlstate", None)]):
+        if not is_conflict(error):
             raise
         return 0
     return len(locked)

@@ -15,7 +15,7 @@ from django.db import ProgrammingError
 from django.template.defaultfilters import pluralize
 
 from ..counters import Counter
-from ..exceptions import EXPECTED, explain
+from ..databases.errors import EXPECTED, explain
 from ..monitoring.status import read_counter
 from ..places import LocalCounter, local_counters
 from ..signals import event_reported

@@ -21,7 +21,8 @@ from django.utils.translation import gettext as _
 from ..buffer import BufferStatus
 from ..conf import options
 from ..counters import Counter, all_counters
-from ..exceptions import CounterError, explain
+from ..databases.errors import explain
+from ..exceptions import CounterError
 from ..models import CounterState, DoubtRequest
 from ..places import LocalCounter, Place, at, here, visible_counters
 from ..redis.client import RECENT_SECONDS, client_of, trouble_call

@@ -13,17 +13,10 @@ from contextlib import suppress
 from uuid import uuid4
 
 from django.core.exceptions import ValidationError
-from django.db import (
-    DatabaseError,
-    DataError,
-    IntegrityError,
-    OperationalError,
-    ProgrammingError,
-    connections,
-    transaction,
-)
+from django.db import DatabaseError, OperationalError, connections, transaction
 
 from ..buffer.types import Fetched
+from ..databases.errors import refuses_a_value
 from ..declaration import Declaration
 from ..declaration.primary_keys import Pk
 from ..models import CounterState, Mark
@@ -45,9 +38,6 @@ CHEAP = 100
 
 COMPARING = 0.25
 """Seconds that this takes at most in a chunk: at the default interval, a twentieth of the flusher's time."""
-
-RAISED = {"P0001", 1644}
-"""What PostgreSQL and MySQL say of an error that a trigger raises. Others of its kind are not about one count."""
 
 
 class Flusher:
@@ -155,7 +145,7 @@ class Flusher:
             with transaction.atomic(using=self.counter.db):
                 self.target.store({pk: counts[pk] for pk in pks})
         except DatabaseError as error:
-            if not _refuses_a_count(error, is_alone=len(pks) == 1):
+            if not refuses_a_value(error, is_alone=len(pks) == 1):
                 raise
             if len(pks) == 1:
                 self._skip(pks[0], counts, f": {error}")
@@ -179,11 +169,3 @@ class Flusher:
         deltas = [each.delta or 0 for each in fetched]
         added, removed = sum(d for d in deltas if d > 0), -sum(d for d in deltas if d < 0)
         report("stored", self.counter, owners=done, of=size, added=added, removed=removed)
-
-
-def _refuses_a_count(error: DatabaseError, is_alone: bool) -> bool:
-    """Return whether a database refuses a count: because it does not fit its column, or a trigger raises an error, or
-    two owners are equal to PostgreSQL, which is a ProgrammingError. That of an owner alone has another cause."""
-    if not RAISED.isdisjoint((getattr(error.__cause__, "sqlstate", None), *error.args)):
-        return True
-    return isinstance(error, DataError | IntegrityError) or (isinstance(error, ProgrammingError) and not is_alone)

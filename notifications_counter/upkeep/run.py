@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 
+from ..databases.errors import EXPECTED
 from ..declaration import Declaration
-from ..exceptions import EXPECTED
 from .findings import Result
 from .flush import Flusher
 from .heal import SECONDS, heal
