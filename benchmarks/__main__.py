@@ -27,8 +27,8 @@ BLOCK = re.compile(r"(<!-- measured: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL
 EVERYWHERE = "databases"
 """The question that each stage answers."""
 
-STAGES = [Stage("postgresql", answers_all=True), Stage("postgresql", "valkey"), Stage("mariadb"), Stage("sqlite")]
-STAGES += [Stage("postgresql", latency=0.5)]
+STAGES = [Stage("postgresql", answers_all=True), Stage("postgresql", "valkey"), Stage("mariadb"), Stage("mysql")]
+STAGES += [Stage("sqlite"), Stage("postgresql", latency=0.5)]
 
 MODULES = {
     "reads": ["badge", "many", "hot_owner"],

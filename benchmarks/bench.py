@@ -34,9 +34,11 @@ LIMIT = "limit: "
 """The beginning of the names of contestants that no counter can beat."""
 
 PACKAGES = ("django", "django-redis", "redis", "hiredis", "psycopg", "PyMySQL")
+INNODB = ("--innodb-flush-method=fsync", "--innodb-flush-log-at-trx-commit=1", "--innodb-doublewrite=1")
 DURABLE = {  # as on sites
     "postgresql": ("--fsync=on", "--full_page_writes=on", "--synchronous_commit=on"),
-    "mariadb": ("--innodb-flush-method=fsync", "--innodb-flush-log-at-trx-commit=1", "--innodb-doublewrite=1"),
+    "mariadb": INNODB,
+    "mysql": INNODB,
 }
 Do = Callable[[], object]
 running: list[servers.Server] = []
@@ -78,7 +80,7 @@ def servers_for(stage: Stage) -> Iterator[str]:
         else:
             server = stack.enter_context(getattr(servers, stage.database)(*DURABLE[stage.database]))
             os.environ["BENCHMARK_DATABASE_PORT"] = port(server)
-            if stage.database == "mariadb":
+            if stage.database != "postgresql":
                 import pymysql
 
                 with pymysql.connect(host=servers.HOST, port=server.port, user="root") as connection:

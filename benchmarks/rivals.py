@@ -72,7 +72,8 @@ def users(number: int) -> None:
 
 def numbers(most: int) -> None:
     if connection.vendor == "mysql":
-        sql(f"SET SESSION max_recursive_iterations = {most + 1}")
+        name = "max_recursive_iterations" if connection.mysql_is_mariadb else "cte_max_recursion_depth"
+        sql(f"SET SESSION {name} = {most + 1}")
 
 
 def rows(model: Any, users: int, each: int, first: int = 1) -> None:

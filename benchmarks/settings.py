@@ -6,6 +6,7 @@ from typing import Any
 DATABASES: dict[str, dict[str, Any]] = {
     "postgresql": {"ENGINE": "django.db.backends.postgresql", "USER": "postgres", "NAME": "postgres"},
     "mariadb": {"ENGINE": "django.db.backends.mysql", "USER": "root", "NAME": "benchmarks"},
+    "mysql": {"ENGINE": "django.db.backends.mysql", "USER": "root", "NAME": "benchmarks"},
     "sqlite": {
         "ENGINE": "django.db.backends.sqlite3",
         "OPTIONS": {
@@ -19,7 +20,7 @@ DATABASES: dict[str, dict[str, Any]] = {
 DATABASES = {"default": DATABASES[os.environ["BENCHMARK_DATABASE"]]}
 if os.environ["BENCHMARK_DATABASE"] != "sqlite":
     DATABASES["default"] |= {"HOST": "127.0.0.1", "PORT": os.environ["BENCHMARK_DATABASE_PORT"]}
-if os.environ["BENCHMARK_DATABASE"] == "mariadb":
+if os.environ["BENCHMARK_DATABASE"] in ("mariadb", "mysql"):
     import pymysql
 
     pymysql.install_as_MySQLdb()

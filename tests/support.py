@@ -37,7 +37,7 @@ from servers import HOST
 CLUSTER = "notifications_counter.contrib.redis_cluster.ClusterConnectionFactory"
 """Connects a cache to a Redis Cluster."""
 
-TELLS_TRANSACTIONS = connection.vendor != "mysql" or settings.DRIVER != "mysqlclient"
+TELLS_TRANSACTIONS = getattr(settings, "DRIVER", "") != "mysqlclient"  # benchmarks say none
 """Whether the driver tells of a transaction that raw SQL has begun."""
 
 PATIENCE = 180
