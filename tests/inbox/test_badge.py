@@ -125,10 +125,12 @@ def test_a_badge_of_nobody_is_empty_and_of_somebody_else_an_error(alice, project
     for owner in (None, Project(pk=None), AnonymousUser()):
         assert show("{% badge counter='open_tasks' owner=owner %}", request_of(alice), {"owner": owner}) == "\n"
     mispelt = "{% badge counter='open_tasks' owner=mispelt %}"  # Django's templates make an empty text of it
-    assert badge(alice, mispelt) == "\n"
+    unquoted = "{% badge counter=open_tasks owner=1 %}"  # … and of this
+    assert badge(alice, mispelt) == badge(alice, unquoted) == "\n"
     settings.DEBUG = True
     for template, error, text in (
         (mispelt, ConfigurationError, "is undefined"),
+        (unquoted, ConfigurationError, "in quotes"),
         ("{% badge max='lots' %}", ConfigurationError, "must be an integer, not 'lots'"),
         ("{% badge counter='open_tasks' %}", ValueError, r"counts for tasks\.Project, not for accounts\."),
         ("{% badge counter='open_task' %}", ConfigurationError, "No counter is named 'open_task'"),
