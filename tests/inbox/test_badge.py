@@ -15,6 +15,7 @@ from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.inbox.badges import badges_of
 from notifications_counter.models import Notification
 from tests.support import in_use, notify, sent
+from tests.tasks.counters import open_tasks
 from tests.tasks.models import Project, Task
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
@@ -119,6 +120,14 @@ def test_a_badge_of_any_counter_and_owner(alice, project, is_somebody):
     labelled = show("{% badge counter='open_tasks' owner=key label='Tasks' %}", request, {"key": str(project.pk)})
     assert ">Tasks: 2<" in labelled
     assert name_in(labelled) == name_in(page)
+
+
+def test_a_badge_whose_count_is_known_asks_nobody(alice, project):
+    open_tasks.attach(projects := [project], "open")
+    with sent() as commands:
+        page = show("{% badge counter='open_tasks' owner=p count=p.open %}", request_of(alice), {"p": projects[0]})
+    assert 'data-count="2"' in page
+    assert commands == []
 
 
 def test_a_badge_of_nobody_is_empty_and_of_somebody_else_an_error(alice, project, settings):

@@ -61,6 +61,7 @@ def show_badge(
     label: str = "",
     kind: str | None = None,
     quiet: bool = False,
+    count: int | None = None,
 ) -> dict[str, Any]:
     """Show the badge of a counter, hidden at zero, ``99+`` above ``max``. Shows nothing if the owner, or one of its
     columns, is None.
@@ -71,6 +72,7 @@ def show_badge(
     ``label``    the label for screen readers, such as “Open tickets”
     ``kind``     a kind of notifications, whose badge of ``unread_by_kind`` is shown
     ``quiet``    if true, screen readers do not announce its changes
+    ``count``    the count, if it is known, as after ``attach()``; otherwise it is read
     """
     request = request_of(context)
     user = user_of(request)
@@ -87,7 +89,7 @@ def show_badge(
     if None in [getattr(part, "pk", part) for part in (owner if isinstance(owner, tuple | list) else [owner])]:
         return {}
     badge = badge_of(counted, owner if kind is None else (owner, kind))
-    count = count_once(request, badge)
+    count = count_once(request, badge) if count is None else count
     name = "" if user is None else name_of(badge, user)
     return {
         "name": name,
