@@ -6,6 +6,7 @@ import uuid
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 
+import django
 import pytest
 from django.contrib.auth import get_user_model
 from django.contrib.postgres.functions import RandomUUID, TransactionNow
@@ -87,6 +88,12 @@ def test_settings(id, changed, names):
         messages = found()
     assert messages.keys() == ({id} if id else set())
     assert all(name in messages[id] for name in names.split())
+
+
+def test_a_django_that_was_not_tested(monkeypatch):
+    for version, ids in (((6, 1, 9, "final", 0), set()), ((6, 2, 0, "alpha", 0), {"W008"})):
+        monkeypatch.setattr(django, "VERSION", version)
+        assert found().keys() == ids
 
 
 @pytest.mark.parametrize("url", ["redis://:{}/x@h:6379/1", "redis://:12#{}@h:6379/1", "user:{}@h:6379"])
