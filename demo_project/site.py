@@ -85,8 +85,10 @@ class Site:
 
 
 @contextmanager
-def running_site(*, users: int, port: int = 0, quiet: bool = True) -> Iterator[Site]:
-    """Run a site with a flusher. Port 0: any free port."""
+def running_site(
+    *, users: int, port: int = 0, quiet: bool = True, settle: Callable[[list], None] = lambda users: None
+) -> Iterator[Site]:
+    """Run a site with a flusher, on which ``settle`` creates what it begins with. Port 0: any free port."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background of a script, Ctrl-C would be ignored
     with ExitStack() as stack:
         home = stack.enter_context(servers.temporary_directory())
@@ -97,13 +99,14 @@ def running_site(*, users: int, port: int = 0, quiet: bool = True) -> Iterator[S
         _move_to(str(home / "site.sqlite3"), redis.url)
         stack.callback(connections.close_all)
         call_command("migrate", verbosity=0)
-        report.drain()  # the first heal, so that nobody else is about to do it
         password = make_password(traffic.PASSWORD)
         model = get_user_model()
         people = model.objects.bulk_create(
             model(username=traffic.username(n), password=password, is_staff=n % traffic.STAFF == 0)
             for n in range(users)
         )
+        settle(people)
+        report.drain()  # the first heal, so that nobody else is about to do it
         with _listen(port) as listener:
             site = Site(listener.getsockname()[1], people, home / "log" if quiet else None)
             stack.callback(lambda: site.kill(*site.processes))

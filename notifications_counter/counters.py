@@ -21,10 +21,11 @@ from .declaration.primary_keys import Pk, many
 from .exceptions import ConfigurationError
 from .internals import Uncached
 from .reads import read
+from .reports import report
 from .sql.counts import break_down
 from .upkeep.findings import Result
 from .upkeep.flush import Flusher
-from .upkeep.generations import forbid_other_rows, state_row
+from .upkeep.generations import forbid_other_rows, seconds_to_wait, state_row
 from .upkeep.heal import SECONDS, heal, invalidate
 from .upkeep.walk import recount
 
@@ -95,6 +96,8 @@ class Counter(Declaration):
         forbid_other_rows(self)
         if not state_row(self).exists():  # as in each test whose database starts empty
             self.heal()
+            if (row := state_row(self).first()) and (wait := seconds_to_wait(row)) > 0:
+                report("waiting", self, wait=round(wait))
         return Flusher(self, seconds).flush()
 
     def heal(self, seconds: float = SECONDS) -> Result:

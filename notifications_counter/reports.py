@@ -60,6 +60,7 @@ EVENTS = {
         logging.WARNING,
         is_kept=True,
     ),
+    "waiting": Event("nothing is stored for %(wait)s s. In a test, use isolated_counters().", logging.WARNING),
     "off": Event(_("counting off: reads count rows."), logging.WARNING, is_kept=True),
     "on": Event(
         _("counting on again. Rows are counted for %(wait)s s, until all processes know."),

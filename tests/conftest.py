@@ -30,7 +30,16 @@ numbers = itertools.count()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give each worker a database of its own in Redis, because all keys there are scanned after each test."""
+    """Give each worker a database of its own in Redis, because all keys there are scanned after each test. Start a
+    Redis for a pytest that `python -m tests` has not called."""
+    if "TEST_REDIS_URL" not in os.environ:
+        stack = ExitStack()
+        config.add_cleanup(stack.close)
+        try:
+            server = stack.enter_context(servers.redis())
+        except servers.Missing as reason:
+            pytest.exit(f"There is {reason}. `make test` installs one.", pytest.ExitCode.USAGE_ERROR)
+        os.environ["TEST_REDIS_URL"] = settings.CACHES["default"]["LOCATION"] = server.url
     if hasattr(config, "workerinput"):
         server, _, _ = settings.CACHES["default"]["LOCATION"].rpartition("/")
         url = f"{server}/{int(config.workerinput['workerid'].removeprefix('gw')) + 1}"

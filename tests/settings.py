@@ -1,4 +1,4 @@
-"""Settings of the tests. `python -m tests` sets the variables; without them: SQLite and the usual Redis."""
+"""Settings of the tests. `python -m tests` sets the variables; without them: SQLite, and a Redis of conftest.py."""
 
 import os
 import tempfile

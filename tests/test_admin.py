@@ -2,12 +2,14 @@ import re
 from html import unescape
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.admin.templatetags.admin_list import results
 from django.contrib.admin.utils import quote as admin_quote
 from django.contrib.auth import get_user_model
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils.formats import localize
 from django.utils.http import urlencode
 
 from notifications_counter.admin import base
@@ -45,6 +47,9 @@ def test_no_list_reads_or_sorts_a_whole_table(admin_client, healed, monkeypatch)
         with CaptureQueriesContext(connection) as queries:
             response = admin_client.get(url(model) + query)
         assert response.context["cl"].result_count == 250
+        page = response.content.decode()
+        assert "All 250+ selected" in page
+        assert re.search(r"\n250\+ \w", page)  # below the list
         here, key = quote(model._meta.db_table), quote(model._meta.pk.column)
         statements = [query["sql"] for query in queries if f"FROM {here}" in query["sql"]]
         assert len(statements) >= 2
@@ -55,14 +60,21 @@ def test_no_list_reads_or_sorts_a_whole_table(admin_client, healed, monkeypatch)
                 assert order.removesuffix(" DESC").removesuffix(" ASC") == f"{here}.{key}", sql
 
 
+def test_the_number_of_a_long_list(settings):
+    for settings.USE_THOUSAND_SEPARATOR, text in ((False, "10,000+"), (True, "≥10,000")):
+        assert localize(base.AtLeast(10_000)) == text
+
+
 def test_what_is_marked_changed_or_deleted_is_counted(admin_client, healed, make_user):
     user, other = make_user(username="ann"), make_user()
     mine, theirs = notify(user), notify(other, 1)
     response = act(admin_client, Notification, "mark_as_read", [*mine[:2], *theirs])
     assert messages(response) == ["3 notifications marked as read."]
+    assert LogEntry.objects.latest("pk").object_repr == "3 notifications marked as read."
     assert unread.counts([user, other]) == {user.pk: 1, other.pk: 0}
     response = act(admin_client, Notification, "mark_as_unread", mine[:1], query="?q=ann&read=yes")
     assert messages(response) == ["1 notification marked as unread."]
+    assert LogEntry.objects.latest("pk").object_repr == "1 notification marked as unread."
     fields = {"user": user.pk, "title": "hello", "data": "{}", "kind": "", "body": "", "url": ""}
     unread_at = {"read_at_0": "", "read_at_1": ""}
     read_at = {"read_at_0": "2020-01-01", "read_at_1": "12:00:00"}
@@ -96,6 +108,13 @@ def test_list_of_counts(admin_client, healed, make_user):
     create(ann, 3)
     Notification.objects.filter(user=bob).mark_as_read()
     assert counts(admin_client) == {"ann": ("5", "2"), "bob": ("0", "1")}
+    unread.flush()
+    assert list(counts(admin_client, "?unread=yes")) == ["ann"]
+    create(bob)
+    unread.flush()
+    assert list(counts(admin_client, "?o=-3")) == ["ann", "bob"]
+    assert list(counts(admin_client, "?o=3")) == ["bob", "ann"]
+    Notification.objects.filter(user=bob).delete()
     unread.flush()
     Notification.objects.bulk_create(Notification(user=bob, title="x") for _ in range(1234))
     with redis_out_of_reach():

@@ -33,6 +33,15 @@ def test_keys_of_its_own(alice, redis_client):
 
 
 @pytest.mark.once
+@pytest.mark.django_db(transaction=True)
+def test_a_flush_without_it_says_that_it_stores_nothing(alice, settings, caplog):
+    settings.NOTIFICATIONS_COUNTER = {"KEY_PREFIX": options.KEY_PREFIX}  # that of this test, but a site's other entries
+    notify(alice)
+    assert unread.flush().owners == 0
+    assert "nothing is stored for 300 s. In a test, use isolated_counters()" in caplog.text
+
+
+@pytest.mark.once
 def test_as_a_decorator():
     """Each test of a class has counters of its own."""
     prefixes = [options.KEY_PREFIX]

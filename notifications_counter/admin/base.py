@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar
 
+from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.auth import get_user_model
 from django.core.paginator import Paginator
@@ -28,13 +29,22 @@ MAX_COUNTED = 10_000
 """Rows of a list that are counted, and whose pages are linked. Counting millions takes seconds."""
 
 
+class AtLeast(int):
+    """A number of rows, of which there may be more."""
+
+    def __str__(self) -> str:
+        # Django would separate the thousands of the former.
+        return f"≥{self:d}" if settings.USE_THOUSAND_SEPARATOR else f"{grouped(int(self))}+"
+
+
 class FirstPages(Paginator):
     """A paginator of the first rows only."""
 
     @cached_property
     def count(self) -> int:
         rows: Any = self.object_list
-        return rows.order_by()[:MAX_COUNTED].count()
+        found = rows.order_by()[: MAX_COUNTED + 1].count()
+        return found if found <= MAX_COUNTED else AtLeast(MAX_COUNTED)
 
 
 class ListAdmin(admin.ModelAdmin):

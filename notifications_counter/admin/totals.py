@@ -10,6 +10,7 @@ from django.contrib.admin.views.main import ChangeList
 from django.contrib.auth import get_user_model
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ..counters import counters_of_notifications, unread, unseen
@@ -34,13 +35,25 @@ class CountList(ChangeList):
             row.unread, row.unseen = counts[row.pk], unseen_counts.get(row.pk)
 
 
+class StoredFilter(admin.SimpleListFilter):
+    title = _("stored")
+    parameter_name = "unread"
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin) -> list[tuple[str, str]]:
+        return [("yes", gettext("Has unread"))]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+        return queryset.filter(unread_count__gt=0) if self.value() == "yes" else queryset
+
+
 @admin.register(UserNotificationsCount)
 class UserNotificationsCountAdmin(MaintenanceAdmin):
     change_list_template = "admin/notifications_counter/totals.html"
     list_display_links = None
+    list_filter = [StoredFilter]
     search_fields = ["user"]
     ordering = ["pk"]
-    sortable_by = ["owner"]
+    sortable_by = ["owner", "stored"]  # the latter sorts the table, unless the site has an index
     actions = ["recount"]
 
     # ------------------------------------------------------------------ pages

@@ -1,4 +1,5 @@
-"""Checks of the declared counters: E003 the declaration, E004 the totals, E005 what a count depends on."""
+"""Checks of the declared counters: E003 the declaration, E004 the totals, E005 what a count depends on, W007 what it
+costs."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ from django.core.exceptions import FieldDoesNotExist, FieldError
 from django.db import OperationalError, connections, models
 
 from ..counters import Counter, all_counters
-from ..declaration.condition import OF_OTHER_ROWS, is_stable
+from ..declaration.condition import OF_OTHER_ROWS, facts_of_where, is_stable
 from ..models import BaseCount
 from ..models.fields import field_of, is_converted_by_django
 from ..sql.target import other_fields, own_columns
-from .messages import TAG, Messages, error
+from .messages import TAG, Messages, error, warning
 
 UNSIGNED = models.PositiveBigIntegerField | models.PositiveIntegerField | models.PositiveSmallIntegerField
 
@@ -254,6 +255,14 @@ def check_changes(counter: Counter) -> Messages:
     for reason, hint in hidden:
         fact = f"Counter {counter.name!r} cannot see every change of its counts, because {reason}."
         yield error("E005", fact, hint, counter.source)
+    if not hidden and not facts_of_where(counter.condition.where)[1]:
+        yield warning(
+            "W007",
+            f"Each write costs counter {counter.name!r} a COUNT(*), because only the database knows which rows count.",
+            "A condition is fast if it compares columns with =, True, False or NULL, and combines that with AND. If "
+            "writes are few, silence this check.",
+            counter.source,
+        )
 
 
 def _depends_on_time_zone(node: object) -> bool:

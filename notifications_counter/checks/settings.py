@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import django
 from django.apps import AppConfig
 from django.conf import settings
 from django.core.checks import register
@@ -13,6 +14,8 @@ from ..writes.hook import missing
 from .counters import sound_counters
 from .messages import TAG, Messages, error, warning
 
+NEWEST_DJANGO = (6, 1)
+
 LONGEST_TIMEOUT = 1.0
 """Seconds."""
 
@@ -22,6 +25,19 @@ def check_settings(**_: object) -> Messages:
     """Check the entries of NOTIFICATIONS_COUNTER."""
     for fact, hint in mistakes(getattr(settings, SETTING, {})):
         yield error("E001", fact, hint)
+
+
+@register(TAG)
+def check_django(**_: object) -> Messages:
+    """Check that this Django was tested, because the counters use private names of it."""
+    if django.VERSION[:2] > NEWEST_DJANGO:
+        yield warning(
+            "W008",
+            f"The counters were not tested with Django {django.get_version()}, only up to "
+            f"{'.'.join(map(str, NEWEST_DJANGO))}.",
+            "Upgrade django-notifications-counter. If there is no release for it yet, run your tests with "
+            "`manage.py recount_counters --dry-run` at their end, and silence this check.",
+        )
 
 
 # ------------------------------------------------------------------------ cache

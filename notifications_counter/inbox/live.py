@@ -2,14 +2,15 @@
 
 In each process with open streams, one thread with one connection to Redis listens for owners whose count changes. It
 reads the counts of their badges, many at once, and hands them to the feeds of the streams: at first immediately, then
-at most every GAP. It also reads all of them every 20 seconds and after each reconnect, so that a missed message only
-makes a stream late. The thread works for all tenants.
+at most every GAP. Every 20 seconds it connects again, perhaps to a new master, and reads all of them, so that a missed
+message only makes a stream late. The thread works for all tenants.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -17,7 +18,6 @@ from contextlib import closing, suppress
 from threading import RLock, Thread
 from typing import Any, NamedTuple
 
-import redis
 from django.db import ProgrammingError, close_old_connections, connections
 
 from ..buffer import Buffer
@@ -32,14 +32,34 @@ from ..redis.replies import as_text
 from ..reports import report
 from .badges import Badge, BadgeCount, counts_of
 
+try:
+    import resource
+except ImportError:  # on Windows
+    resource = None  # type: ignore[assignment]
+
 # Seconds.
 GAP = 0.25  # between two reads
-REREAD = 20.0  # between two reads of all badges
+REREAD = 20.0  # between two reads of all badges, over a new connection
 LISTEN = int(3 * REREAD)  # Redis publishes changes for this long after it was last asked to
 IDLE = 1.0  # between two looks whether any feed is open
 
 MAX_STREAMS = 20
 """Streams that one user can have in this process. A browser needs one, and each takes an open file of the server."""
+
+
+def most_streams() -> float:
+    """Return how many streams this process can have: as many as half of the files that it may open."""
+    if resource is None or (files := resource.getrlimit(resource.RLIMIT_NOFILE)[0]) == resource.RLIM_INFINITY:
+        return math.inf
+    return files // 2
+
+
+class Full(Exception):
+    """No stream can be opened, because of too many of this user, or ``of_all``."""
+
+    def __init__(self, of_all: bool):
+        super().__init__(of_all)
+        self.of_all = of_all
 
 
 class Channel(NamedTuple):
@@ -77,23 +97,21 @@ class Feeds:
 
     def __init__(self) -> None:
         self._lock = RLock()
+        self._open: set[Feed] = set()
         self._by_badge: dict[Badge, set[Feed]] = {}
         self._thread: Thread | None = None
         self._is_deaf = False
         self._has_changed = True  # has a feed been opened or closed since the channels were chosen?
 
-    def has_room(self, user: Badge) -> bool:
-        """Return whether a user may open one more feed."""
-        with self._lock:
-            return sum(feed.user == user for feed in self._by_badge.get(user, ())) < MAX_STREAMS
-
-    def open(self, user: Badge, badges: Iterable[Badge]) -> Feed | None:
-        """Open a feed of these badges, among them the user's, which the caller must close. Return None if the user has
-        too many."""
+    def open(self, user: Badge, badges: Iterable[Badge]) -> Feed:
+        """Open a feed of these badges, among them the user's, which the caller must close. Raises Full."""
         feed = Feed(user, badges)
         with self._lock:
-            if not self.has_room(user):
-                return None
+            if sum(other.user == user for other in self._by_badge.get(user, ())) >= MAX_STREAMS:
+                raise Full(of_all=False)
+            if len(self._open) >= most_streams():
+                raise Full(of_all=True)
+            self._open.add(feed)
             for badge in feed.badges:
                 self._by_badge.setdefault(badge, set()).add(feed)
             self._has_changed = True
@@ -102,9 +120,13 @@ class Feeds:
                 self._thread.start()
         return feed
 
+    def is_open(self, feed: Feed) -> bool:
+        return feed in self._open
+
     def close(self, feed: Feed) -> None:
         """Close a feed, if it is open."""
         with self._lock:
+            self._open.discard(feed)
             for badge in feed.badges:
                 feeds = self._by_badge.get(badge, set())
                 feeds.discard(feed)
@@ -140,22 +162,20 @@ class Feeds:
         with closing(client_of(options.CACHE_ALIAS).redis.pubsub()) as pubsub:
             channels: dict[str, Channel] = {}
             woken: set[Badge] = set()
-            read_at, reread_at, heard = 0.0, 0.0, True
+            read_at = reread_at = 0.0
             self._has_changed = True
             while self._is_needed():
                 if self._has_changed:
                     self._subscribe(pubsub, channels)
                 patience = max(0.0, read_at - time.monotonic()) if woken else IDLE
-                if message := pubsub.get_message(timeout=patience):
-                    heard = True
-                    if channel := channels.get(as_text(message["channel"] or "")):
-                        woken |= self._woken_by(message, channel)
+                message = pubsub.get_message(timeout=patience)
+                if message and (channel := channels.get(as_text(message["channel"] or ""))):
+                    woken |= self._woken_by(message, channel)
                 now = time.monotonic()
                 if now >= reread_at:
-                    if not heard:
-                        raise redis.ConnectionError("no answer to a PING")
-                    reread_at, heard = now + REREAD, False
-                    pubsub.ping()
+                    reread_at = now + REREAD
+                    if pubsub.connection:  # of unknown age, if this is its first one; redis-py connects again
+                        pubsub.connection.disconnect()
                     for channel in channels.values():
                         channel.listen()
                     woken.update(self._by_badge)

@@ -20,18 +20,19 @@ from django.views.decorators.vary import vary_on_cookie
 
 from ..counters import unread
 from ..databases.transactions import outside_transactions
-from ..internals import SESSION_KEY, ASGIRequest, end_request_thread
+from ..internals import SESSION_KEY, ASGIRequest, end_request_thread, mark_as_logged
 from .api import Refused, not_logged_in
 from .badges import Badge, badges_of, counts_of, user_of
-from .live import Feed, feeds
+from .live import Feed, Full, feeds
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 # Seconds.
 HEARTBEAT = 20.0  # after which the counts are sent again: proxies close a silent stream after a minute
+RECHECK = 5.0  # after which nothing is sent before a look whether the user is still logged in
 MAX_AGE = 300.0  # of a stream; then the browser reconnects
-GRACE = 5.0  # after MAX_AGE, before a stream that nobody reads is cut off
+GRACE = 5.0  # for a stream to begin; and after MAX_AGE, before one that nobody reads is cut off
 
 RETRY = (1000, 5000)  # milliseconds until a browser reconnects, at random so that not all reconnect at once
 
@@ -45,25 +46,37 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
     """Send events ``counts`` such as ``{"unread": 3}``, at once and whenever a count changes, with the counts of the
     built-in counters and of each ``badge`` in the query string.
 
-    401 if the user is anonymous, 429 if the user has too many streams. 204 under WSGI, where a stream would block a
-    worker: a browser takes that for the end, not for an error.
+    401 if the user is anonymous, 429 if the user has too many streams, 503 if this process has. 204 under WSGI, where a
+    stream would block a worker: a browser takes that for the end, not for an error.
     """
     if not isinstance(request, ASGIRequest):
         return HttpResponse(status=204)
     badges = await sync_to_async(_badges_in)(request)
     if not badges:
         return not_logged_in().response
-    if not feeds.has_room(badges[unread.name]):
-        detail = _("You have too many open streams. Close some, or poll instead.")
-        return Refused(429, detail).response
+    try:
+        feed = feeds.open(badges[unread.name], badges.values())
+    except Full as full:
+        return _refuse(full)
+    # A response that is dropped, by a middleware or because the browser has gone, never begins.
+    unused = asyncio.get_running_loop().call_later(GRACE, feeds.close, feed)
     return StreamingHttpResponse(
-        _events(request, badges),
+        _events(request, badges, feed, unused),
         content_type="text/event-stream",
         headers={
             "Content-Encoding": "identity",  # GZipMiddleware, like a proxy that compresses, would hold events back
             "X-Accel-Buffering": "no",
         },
     )
+
+
+def _refuse(full: Full) -> HttpResponse:
+    if not full.of_all:
+        return Refused(429, _("You have too many open streams. Close some, or poll instead.")).response
+    retry = {"Retry-After": str(round(MAX_AGE))}
+    response = Refused(503, _("This process has too many open streams. Poll instead."), **retry).response
+    mark_as_logged(response)
+    return response
 
 
 def _badges_in(request: HttpRequest) -> dict[str, Badge]:
@@ -106,30 +119,34 @@ def _is_logged_in(request: HttpRequest) -> bool:
         return True
 
 
-async def _events(request: HttpRequest, badges: Mapping[str, Badge]) -> AsyncIterator[str]:
-    feed = feeds.open(badges[unread.name], badges.values())
-    if feed is None:  # the user opened other streams meanwhile; the browser reconnects, and is refused
+async def _events(
+    request: HttpRequest, badges: Mapping[str, Badge], feed: Feed, unused: asyncio.TimerHandle
+) -> AsyncIterator[str]:
+    unused.cancel()
+    if not feeds.is_open(feed):  # it began too late; the browser tries again
         return
-    loop = asyncio.get_running_loop()
+    feed.loop = loop = asyncio.get_running_loop()
     ends = loop.time() + MAX_AGE * random.uniform(0.9, 1.1)
     cut_off = _cut_off(feed, ends + GRACE)
     try:
         feed.counts = await _in_thread(counts_of, feed.badges) | feed.counts
         sent = None
         yield f"retry: {random.randint(*RETRY)}\n\n"
-        beat = loop.time() + HEARTBEAT
+        beat, recheck = loop.time() + HEARTBEAT, loop.time() + RECHECK
         while loop.time() < ends:
             feed.news.clear()
             counts = {name: feed.counts[badge] for name, badge in badges.items()}
             if counts != sent:
+                if loop.time() >= recheck:
+                    if not await _in_thread(_is_logged_in, request):
+                        return
+                    recheck = loop.time() + RECHECK
                 sent = counts
                 yield f"event: counts\ndata: {json.dumps(counts)}\n\n"
             try:
                 async with asyncio.timeout_at(min(beat, ends)):
                     await feed.news.wait()
             except TimeoutError:
-                if not await _in_thread(_is_logged_in, request):
-                    return
                 sent = None  # the page may have polled another count meanwhile
                 beat = loop.time() + HEARTBEAT
     finally:

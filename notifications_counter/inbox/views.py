@@ -17,6 +17,7 @@ from django.contrib.auth.mixins import LoginRequiredMixin
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext_lazy
@@ -31,7 +32,7 @@ from ..internals import url_has_allowed_host_and_scheme
 from ..models import Notification, NotificationQuerySet
 from .badges import badge_of_kinds, count_once
 from .controller import NotificationController, with_ids
-from .paging import page_of, parse_time
+from .paging import page_of, parse_time, time_as_text
 
 MAX_ROWS = 200  # in a page that grows as the user scrolls; MOST in list.js
 MAX_TABS = 20  # for kinds that the site does not name
@@ -193,7 +194,7 @@ class ChangeView(PageView):
 
     ``pk``        one notification; 404 if it is missing
     ``selected``  any number of notifications; missing ones are ignored
-    ``which``     ``all``, or all that are ``read``, ``until`` a time; only of one ``kind`` if it is given
+    ``which``     ``all``, or all that are ``read``, ``since`` or ``until`` a time; only of one ``kind`` if it is given
 
     ``change()`` changes rows, and returns how many changed; ``told`` is the message to the user.
     """
@@ -206,13 +207,14 @@ class ChangeView(PageView):
         return HttpResponseRedirect(inbox_of(request))
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        began = time_as_text(timezone.now())
         try:
             changed = self.change(self.chosen())
         except ValueError as error:
             raise Http404(error) from None
         text = self.told % {"n": changed} if changed else _("Nothing to change.")
         if self.part:
-            return HttpResponse(text, content_type="text/plain")
+            return HttpResponse(text, content_type="text/plain", headers={"X-Began": began if changed else ""})
         messages.success(request, text, fail_silently=True)
         back = request.POST.get("next", "")
         return HttpResponseRedirect(back if self.allows(back) else inbox_of(request))
@@ -229,6 +231,8 @@ class ChangeView(PageView):
                 return self.of_kind(posted.get("kind", ""))
             case "read":
                 read = self.of_kind(posted.get("kind", "")).read()
+                if "since" in posted:
+                    read = read.filter(read_at__gte=parse_time(posted["since"], read.db))
                 return read.filter(read_at__lte=parse_time(posted["until"], read.db)) if "until" in posted else read
         return with_ids(self.get_queryset(), posted.getlist("selected"))
 

@@ -21,6 +21,7 @@ from django.db.models.sql import DeleteQuery, InsertQuery, Query, UpdateQuery
 from django.db.models.sql.compiler import SQLCompiler, SQLDeleteCompiler, SQLInsertCompiler, SQLUpdateCompiler
 from django.db.models.sql.constants import ROW_COUNT
 from django.db.models.sql.where import AND, ExtraWhere, WhereNode
+from django.http import HttpResponse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.module_loading import autodiscover_modules
 
@@ -73,6 +74,7 @@ __all__ = [
     "ATTRIBUTES",
     "Uncached",
     "end_request_thread",
+    "mark_as_logged",
 ]
 
 OPERATORS = {
@@ -221,3 +223,8 @@ def end_request_thread() -> None:
     executor = SyncToAsync.context_to_thread_executor.pop(context, None) if context else None
     if executor:
         executor.shutdown(wait=False)
+
+
+def mark_as_logged(response: HttpResponse) -> None:
+    """Keep Django from logging a status of 500 or more as an error, of which it may send mails."""
+    vars(response)["_has_been_logged"] = True

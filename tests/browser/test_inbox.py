@@ -242,3 +242,45 @@ def test_all_tabs_live_by_one_stream(open_inbox, alice):
     second.go_back(wait_until="commit")  # a page that was kept does not load
     show(0, frozen, second)
     wait_until(lambda: streams() == 1)
+
+
+def test_mark_all_can_be_undone_and_keys_select_and_delete(open_inbox, alice):
+    rows = notify(alice, 3)
+    rows[0].mark_as_read()
+    page = open_inbox(forced_colors="active")
+    page.click("#nc-read-all")
+    told = page.locator(".nc-inbox > .nc-toast")
+    expect(told).to_have_text("2 notifications marked as read.Undo")
+    has(page, "read", "read", "read")
+    told.get_by_role("button").click()
+    has(page, "unread", "unread", "read")
+    wait_until(lambda: unread.count(alice) == 2)
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    expect(page.locator("#nc-chosen")).to_have_text("1")
+    page.keyboard.press("#")
+    expect(page.locator(".nc-row:visible")).to_have_count(2)
+    page.goto(f"/notifications/{rows[1].pk}/")  # within the time to undo
+    page.go_back()
+    expect(page.locator(".nc-row:visible")).to_have_count(2)
+    wait_until(lambda: Notification.objects.count() == 2)
+    assert page.locator(".nc-badge").evaluate("badge => getComputedStyle(badge).borderTopStyle") == "solid"
+
+
+def test_an_inbox_that_is_older_than_the_login_says_so(open_inbox, alice):
+    [row] = notify(alice, 1)
+    page = open_inbox()
+    page.evaluate("window.fetch = async () => new Response('', { status: 403 })")  # the console would complain
+    page.click(f"#nc-mark-{row.pk}")
+    page.get_by_role("button", name="Reload").click()
+    page.click(f"#nc-mark-{row.pk}")
+    has(page, "read")
+
+
+def test_a_list_whose_rows_are_deleted_says_so(open_inbox, alice):
+    Notification.objects.filter(pk__in=[row.pk for row in notify(alice, 2)]).mark_as_read()
+    page = open_inbox()
+    page.click("#nc-more")
+    page.click("#nc-delete-read")
+    expect(page.locator(".nc-cleared")).to_have_text("No notifications.")
+    expect(page.locator(".nc-cleared")).to_be_visible()

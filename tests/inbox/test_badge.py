@@ -15,6 +15,7 @@ from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.inbox.badges import badges_of
 from notifications_counter.models import Notification
 from tests.support import in_use, notify, sent
+from tests.tasks.counters import open_tasks
 from tests.tasks.models import Project, Task
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
@@ -121,14 +122,24 @@ def test_a_badge_of_any_counter_and_owner(alice, project, is_somebody):
     assert name_in(labelled) == name_in(page)
 
 
+def test_a_badge_whose_count_is_known_asks_nobody(alice, project):
+    open_tasks.attach(projects := [project], "open")
+    with sent() as commands:
+        page = show("{% badge counter='open_tasks' owner=p count=p.open %}", request_of(alice), {"p": projects[0]})
+    assert 'data-count="2"' in page
+    assert commands == []
+
+
 def test_a_badge_of_nobody_is_empty_and_of_somebody_else_an_error(alice, project, settings):
     for owner in (None, Project(pk=None), AnonymousUser()):
         assert show("{% badge counter='open_tasks' owner=owner %}", request_of(alice), {"owner": owner}) == "\n"
     mispelt = "{% badge counter='open_tasks' owner=mispelt %}"  # Django's templates make an empty text of it
-    assert badge(alice, mispelt) == "\n"
+    unquoted = "{% badge counter=open_tasks owner=1 %}"  # … and of this
+    assert badge(alice, mispelt) == badge(alice, unquoted) == "\n"
     settings.DEBUG = True
     for template, error, text in (
         (mispelt, ConfigurationError, "is undefined"),
+        (unquoted, ConfigurationError, "in quotes"),
         ("{% badge max='lots' %}", ConfigurationError, "must be an integer, not 'lots'"),
         ("{% badge counter='open_tasks' %}", ValueError, r"counts for tasks\.Project, not for accounts\."),
         ("{% badge counter='open_task' %}", ConfigurationError, "No counter is named 'open_task'"),

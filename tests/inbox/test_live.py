@@ -1,5 +1,6 @@
 """Streams of counts: real connections to a real ASGI server, which runs in a thread of this process."""
 
+import asyncio
 import json
 from collections.abc import Callable, Iterable, Iterator
 from http.client import HTTPConnection
@@ -11,7 +12,7 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.sessions.models import Session
 from django.core.asgi import get_asgi_application
-from django.test import Client
+from django.test import AsyncClient, Client
 from django.urls import reverse
 from django.utils import timezone
 
@@ -48,16 +49,23 @@ def port() -> Iterator[int]:
         wait_until(lambda: not feeds._by_badge and feeds._thread is None)
 
 
+def ask(port: int, user: Any = None, badges: Iterable[str] = ()) -> HTTPConnection:
+    """Ask for a stream. The response may come later."""
+    client, headers = Client(), {"Host": "testserver"}
+    if user:
+        client.force_login(user)
+        headers["Cookie"] = f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
+    connection = HTTPConnection(servers.HOST, port, timeout=PATIENCE)
+    address = f"{reverse('notifications:stream')}?{urlencode([('badge', name) for name in badges])}"
+    connection.request("GET", address, headers=headers)
+    return connection
+
+
 class Events:
     """What a browser receives. A timeout if nothing comes."""
 
     def __init__(self, port: int, user: Any, badges: Iterable[str]):
-        client = Client()
-        client.force_login(user)
-        cookie = f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
-        self.connection = HTTPConnection(servers.HOST, port, timeout=PATIENCE)
-        address = f"{reverse('notifications:stream')}?{urlencode([('badge', name) for name in badges])}"
-        self.connection.request("GET", address, headers={"Host": "testserver", "Cookie": cookie})
+        self.connection = ask(port, user, badges)
         self.response = self.connection.getresponse()
         self.retry = self.next_block()
 
@@ -174,6 +182,7 @@ def test_a_stream_ends_so_that_the_browser_shows_again_who_it_is(listen, monkeyp
 def test_a_stream_ends_with_the_login(settings, request, monkeypatch, alice, leave, engine):
     settings.SESSION_ENGINE = f"django.contrib.sessions.backends.{engine}"
     monkeypatch.setattr(stream_module, "HEARTBEAT", 0.05)
+    monkeypatch.setattr(stream_module, "RECHECK", 0)
     events = request.getfixturevalue("listen")(alice)
     assert [events.next_count() for _ in range(3)] == [0, 0, 0]
     leave()
@@ -181,20 +190,57 @@ def test_a_stream_ends_with_the_login(settings, request, monkeypatch, alice, lea
         pass
 
 
-def test_a_user_has_so_many_streams_and_nobody_has_one(listen, port, alice, bob, monkeypatch):
-    monkeypatch.setattr(live_module, "MAX_STREAMS", 3)
-    streams = [listen(alice) for _ in range(3)]
-    assert listen(alice).response.status == 429
-    assert listen(bob).next_count() == 0
-    streams.pop().close()
-    wait_until(lambda: feeds.has_room(badge_of(unread, alice)))
-    assert listen(alice).next_count() == 0
-    nobody = HTTPConnection(servers.HOST, port, timeout=PATIENCE)
-    nobody.request("GET", reverse("notifications:stream"), headers={"Host": "testserver"})
+@pytest.mark.usefixtures("healed")
+def test_who_has_logged_out_gets_no_other_count(listen, monkeypatch, alice):
+    monkeypatch.setattr(stream_module, "RECHECK", 0)
+    events = listen(alice)
+    assert events.next_count() == 0
+    wait_until(publishes)
+    Session.objects.all().delete()
+    create(alice)
+    assert events.next_block() == {}
+
+
+@pytest.mark.parametrize(("limit", "status"), [("of the user", 429), ("of the process", 503)])
+def test_there_are_so_many_streams_even_if_they_open_at_once(port, alice, monkeypatch, limit, status, caplog):
+    if limit == "of the user":
+        monkeypatch.setattr(live_module, "MAX_STREAMS", 3)
+    else:
+        monkeypatch.setattr(live_module.resource, "getrlimit", lambda which: (7, 7))
+    connections = [ask(port, alice) for _ in range(9)]
+    responses = [connection.getresponse() for connection in connections]
+    assert sorted(response.status for response in responses) == [200] * 3 + [status] * 6
+    refused = next(response for response in responses if response.status == status)
+    assert (refused.headers["Retry-After"] is None) == (status == 429)
+    assert "ERROR" not in [record.levelname for record in caplog.records]
+    for connection in [*connections, *responses]:
+        connection.close()
+    wait_until(lambda: not feeds._open)
+
+
+def test_nobody_has_a_stream(port):
+    nobody = ask(port)
     response = nobody.getresponse()
     assert (response.status, json.load(response)["detail"]) == (401, "Authentication required.")
     assert_nobody_else_gets(response.headers)
     nobody.close()
+
+
+def test_a_stream_that_never_begins_is_closed(monkeypatch, alice):
+    """As one whose response a middleware drops."""
+    monkeypatch.setattr(stream_module, "GRACE", 0.05)
+
+    async def drop() -> None:
+        client = AsyncClient()
+        await client.aforce_login(alice)
+        response = await client.get(reverse("notifications:stream"))
+        assert response.status_code == 200
+        assert feeds._open
+        while feeds._open:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(drop())
+    wait_until(lambda: feeds._thread is None)
 
 
 def assert_nobody_else_gets(headers: Any) -> None:
@@ -214,6 +260,23 @@ def test_streams_need_asgi(client, caplog):
 
 
 # ----------------------------------------------------------------- connections
+@pytest.mark.usefixtures("healed")
+def test_the_connection_is_young(listen, monkeypatch, alice, redis_client):
+    """A demoted master that lives would keep an old one."""
+    monkeypatch.setattr(live_module, "REREAD", 0.3)
+    events = listen(alice)
+    assert events.next_count() == 0
+    seen = set()
+
+    def is_another() -> bool:
+        seen.update(client["id"] for client in redis_client.client_list(_type="pubsub"))
+        return len(seen) > 2
+
+    wait_until(is_another)
+    create(alice)
+    assert events.next_count() == 1
+
+
 def test_redis_restarts(server, use, listen, alice):
     use(server.url)
     unread.heal()

@@ -30,7 +30,7 @@ def of_unread(lines: list[str]) -> list[str]:
 
 
 # --------------------------------------------------------------------------------------------------- flush_counters
-def test_flush_says_what_it_does(few_healed, make_user):
+def test_flush_says_what_it_does(few_healed, make_user, caplog):
     users = [make_user() for _ in range(3)]
     assert run("flush_counters") == [f"{counter.name}: nothing to flush." for counter in all_counters()]
     for user in users:
@@ -40,6 +40,10 @@ def test_flush_says_what_it_does(few_healed, make_user):
     assert lines[:2] == ["unread: owners stored: 2 of 3", "unread: owners stored: 3 of 3"]
     assert lines[2].startswith("unread: flushed 3 owners, 0.")
     assert [stored(user) for user in users] == [2, 2, 2]
+    create(users[0])
+    with caplog.at_level("INFO"):
+        assert of_unread(run("flush_counters")) == []  # the log says it
+    assert "unread: 1 owner(s) flushed" in caplog.text
 
 
 def test_what_makes_no_sense_is_refused(few_healed):

@@ -1,6 +1,7 @@
 from functools import partial
 
 from django.contrib.auth import get_user_model
+from django.contrib.auth.hashers import make_password
 from django.core.management.base import BaseCommand
 
 from demo_project import life, traffic
@@ -23,9 +24,15 @@ class Command(BaseCommand):
     def handle(self, *, port, **options):
         say("Starting the site. The output of its processes also appears here.")
         try:
-            with running_site(users=USERS, port=port, quiet=False) as site:
-                admin = get_user_model().objects.create_superuser("admin", password="admin")
-                life.settle([admin, *site.users])
+            admin = get_user_model()(
+                username="admin", password=make_password("admin"), is_staff=True, is_superuser=True
+            )
+
+            def settle(users: list) -> None:
+                admin.save()
+                life.settle([admin, *users])
+
+            with running_site(users=USERS, port=port, quiet=False, settle=settle) as site:
                 names = f"{traffic.username(0)} … {traffic.username(VISITABLE - 1)}"
                 say(f"{site.url}\n  admin / admin, or {names} / {traffic.PASSWORD}\nPress Ctrl-C to stop it.")
                 visitable = [admin, *site.users[:VISITABLE]]

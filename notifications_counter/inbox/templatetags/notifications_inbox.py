@@ -55,12 +55,13 @@ def unread_by_kind(context: Context) -> dict[str, int]:
 @register.inclusion_tag("notifications_inbox/badge.html", name="badge", takes_context=True)
 def show_badge(
     context: Context,
-    counter: str = "",
+    counter: str | None = None,
     owner: Any = THE_USER,
     max: int = 99,
     label: str = "",
     kind: str | None = None,
     quiet: bool = False,
+    count: int | None = None,
 ) -> dict[str, Any]:
     """Show the badge of a counter, hidden at zero, ``99+`` above ``max``. Shows nothing if the owner, or one of its
     columns, is None.
@@ -71,21 +72,24 @@ def show_badge(
     ``label``    the label for screen readers, such as “Open tickets”
     ``kind``     a kind of notifications, whose badge of ``unread_by_kind`` is shown
     ``quiet``    if true, screen readers do not announce its changes
+    ``count``    the count, if it is known, as after ``attach()``; otherwise it is read
     """
     request = request_of(context)
     user = user_of(request)
     if not is_integer(max):
         raise ConfigurationError(f"The max of a badge must be an integer, not {max!r}.")
-    counted = _counter_of(counter, kind)
     owner = user if owner is THE_USER else owner
-    if owner == "":  # in Django's templates, an undefined variable
-        if settings.DEBUG:
-            raise ConfigurationError(f"The owner of the badge of {counted.name!r} is undefined. Pass None for nobody.")
-        return {}
+    if "" in (counter, owner):  # in Django's templates, an undefined variable
+        if not settings.DEBUG:
+            return {}
+        if counter == "":
+            raise ConfigurationError("The counter of a badge is undefined. Write its name in quotes.")
+        raise ConfigurationError(f"The owner of a badge of {counter or 'unread'} is undefined. Pass None for nobody.")
+    counted = _counter_of(counter, kind)
     if None in [getattr(part, "pk", part) for part in (owner if isinstance(owner, tuple | list) else [owner])]:
         return {}
     badge = badge_of(counted, owner if kind is None else (owner, kind))
-    count = count_once(request, badge)
+    count = count_once(request, badge) if count is None else count
     name = "" if user is None else name_of(badge, user)
     return {
         "name": name,
@@ -98,11 +102,11 @@ def show_badge(
     }
 
 
-def _counter_of(name: str, kind: str | None) -> Counter:
+def _counter_of(name: str | None, kind: str | None) -> Counter:
     """Return the counter that a badge shows."""
     if kind is None:
         return counter_named(name or ("unseen" if unseen.is_used else "unread"))
-    if name not in ("", "unread_by_kind"):
+    if name not in (None, "unread_by_kind"):
         raise ConfigurationError(f"Only unread_by_kind has a badge for a kind. Remove counter={name!r} or kind.")
     return counter_named("unread_by_kind")
 

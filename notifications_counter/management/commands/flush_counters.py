@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 
 from django.core.management.base import CommandError, CommandParser
@@ -10,6 +11,7 @@ from ...counters import Counter, all_counters
 from ...monitoring.display import duration
 from ...monitoring.status import MAX_AGE, read_status, sentences
 from ...places import Failures, LocalCounter, at_each
+from ...reports import logger
 from ...upkeep.run import heal_and_flush
 from ..console import CounterCommand, add_places, at_least, find_counters, number
 
@@ -95,7 +97,8 @@ class Command(CounterCommand):
         if flushed.owners or flushed.skipped:
             skipped = f", skipped {flushed.skipped:,}" if flushed.skipped else ""
             owners, seconds = number(flushed.owners, "owner"), time.monotonic() - started
-            self.say(f"{name}: flushed {owners}{skipped}, {seconds:.2f} s.")
+            if not logger.isEnabledFor(logging.INFO):  # otherwise the log says it
+                self.say(f"{name}: flushed {owners}{skipped}, {seconds:.2f} s.")
         elif not in_loop:
             self.say(f"{name}: nothing to flush.")
         if name not in self.seen:

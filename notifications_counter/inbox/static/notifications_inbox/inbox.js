@@ -9,10 +9,21 @@
 
   const listOf = window.ncListOf;
   const waiting = new Map(); // deletions that can still be undone, by list
+  const SENT = "notifications-deleted";
   let hasKeys = true;
   try { hasKeys = localStorage[KEYS] !== "off"; } catch {} // storage may be forbidden
 
-  const post = async (list, { url, body, rows, isDone }, keepalive = false) => {
+  // Deleted rows, and until when a page may still contain them.
+  const readSent = () => {
+    try { return JSON.parse(sessionStorage[SENT] ?? "{}"); } catch { return {}; }
+  };
+  const remember = (rows, until) => {
+    const now = Object.entries(readSent()).filter(([, time]) => time > Date.now());
+    const keys = rows.map((row) => [row.dataset.key, until]);
+    try { sessionStorage[SENT] = JSON.stringify(Object.fromEntries([...now, ...keys])); } catch {}
+  };
+
+  const post = async (list, { url, body, rows, isDone, undo }, keepalive = false) => {
     rows.forEach((row) => row.setAttribute("aria-busy", "true"));
     const signal = AbortSignal.timeout(PATIENCE);
     const options = { method: "POST", body, headers: { "X-Part": "list" }, redirect: "manual", keepalive, signal };
@@ -22,10 +33,17 @@
     if (reply?.type === "opaqueredirect") return list.say("ended");
     if (!reply?.ok && reply?.status !== 404) {
       restore(list);
+      // The CSRF token is of an earlier login, perhaps another user's, whose rows must not be changed.
+      if (reply?.status === 403) return list.report("stale", { answer: () => location.reload() });
       return list.report("unsaved", { answer: () => post(list, { url, body, rows }) });
     }
     for (const row of rows) row.querySelectorAll(":checked").forEach((box) => (box.checked = false));
-    if (text && !isDone) list.report("done", { text });
+    const since = reply.headers.get("X-Began");
+    if (undo && since) {
+      body.set("which", "read");
+      body.set("since", since);
+      list.report("deleted", { text, answer: () => post(list, { url: undo, body, rows }) });
+    } else if (text && !isDone) list.report("done", { text });
     tidy(list);
     list.refresh();
     document.dispatchEvent(new Event("notifications:changed"));
@@ -36,7 +54,10 @@
 
   // Show rows that were not deleted after all. Hide days without rows. Show whether all rows are selected.
   const tidy = (list) => {
-    if (!waiting.has(list)) list.part.querySelectorAll(".nc-row[hidden]").forEach((row) => (row.hidden = false));
+    const gone = readSent();
+    for (const row of list.part.querySelectorAll(".nc-row")) {
+      row.hidden = gone[row.dataset.key] > Date.now() || (row.hidden && waiting.has(list));
+    }
     let isEmpty = true;
     for (const item of [...(list.part.querySelector(".nc-list")?.children ?? [])].reverse()) {
       const isRow = item.matches(".nc-row");
@@ -48,10 +69,12 @@
     const boxes = boxesOf(list);
     const chosen = boxes.filter((box) => box.checked).length;
     all.checked = chosen === boxes.length;
+    list.root.querySelector("#nc-chosen").textContent = chosen || "";
     all.indeterminate = chosen > 0 && !all.checked;
   };
 
   const restore = (list) => {
+    remember(waiting.get(list)?.rows ?? [], 0);
     waiting.delete(list);
     tidy(list);
   };
@@ -59,6 +82,7 @@
   const finish = async (list, change, keepalive) => {
     if (!change || change.isDone) return;
     change.isDone = true;
+    remember(change.rows, Date.now() + PATIENCE);
     await post(list, { ...change, rows: [] }, keepalive);
     if (waiting.get(list) === change) waiting.delete(list);
   };
@@ -88,7 +112,7 @@
     const isMeant = (row) => isAll || (name ? row.contains(button) : row.querySelector(":checked"));
     const rows = rowsOf(list).filter(isMeant);
     list.root.querySelectorAll(":popover-open").forEach((menu) => menu.hidePopover());
-    if (!("undo" in button.dataset)) return post(list, { url, body, rows });
+    if (!("undo" in button.dataset)) return post(list, { url, body, rows, undo: button.dataset.undoAt });
     if (isAll) body.set("until", new Date(list.now + 1000).toISOString()); // the clock of the server has seconds
     remove(list, { url, body, rows: isAll ? rows.filter((row) => row.matches(".nc-read")) : rows });
   };
@@ -139,9 +163,15 @@
     if (event.key in STEPS && rows.length) {
       event.preventDefault();
       const to = Math.max(0, Math.min(rows.length - 1, here + STEPS[event.key]));
+      const page = here === to && here >= 0 && list.isFull ? list.part.querySelector(here ? "[rel=next]" : "[rel=prev]") : null;
+      if (page) return page.click();
       rows[to].querySelector(".nc-title").focus();
     } else if (event.key === "e") {
       rows[here]?.querySelector(".nc-mark").click();
+    } else if (event.key === "x") {
+      rows[here]?.querySelector("[name=selected]")?.click();
+    } else if (event.key === "#" || event.key === "Backspace") {
+      rows[here]?.querySelector(".nc-menu [data-undo]").click();
     } else if (event.key === "?") {
       document.getElementById("nc-keys")?.togglePopover();
     }
@@ -172,6 +202,7 @@
       bell.setAttribute("popovertarget", "nc-bell-panel");
     }
   };
+  document.querySelectorAll(".nc-live").forEach((root) => tidy(listOf(root)));
   new MutationObserver(window.ncBells).observe(document, { childList: true, subtree: true });
   window.ncBells();
 })();

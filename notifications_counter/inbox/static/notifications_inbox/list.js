@@ -76,6 +76,8 @@
     get now() { return Date.now() + lag; }
     get url() { return this.root.dataset.url || location.href; }
 
+    get isFull() { return rowsOf(this.part).size >= MOST || /[?&](before|after)=/.test(this.url); }
+
     get isShown() {
       return !document.hidden && this.root.isConnected && (!this.root.popover || this.root.matches(":popover-open"));
     }
