@@ -77,7 +77,7 @@ class NotificationAdmin(ListAdmin):
         """Tell the user what was done, and the admin's log, in one entry: an action may change millions of rows."""
         self.message_user(request, text % {"n": n})
         LogEntry.objects.create(
-            user_id=request.user.pk,
+            user_id=request.user.pk,  # type: ignore[misc]  # who sees the admin is logged in
             content_type=ContentType.objects.get_for_model(Notification),
             object_repr=text % {"n": n},
             action_flag=CHANGE,
