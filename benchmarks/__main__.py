@@ -35,6 +35,7 @@ MODULES = {
     "writes": ["create", "fan_out", "databases"],
     "saturation": ["saturation"],
     "core": ["statements", "flusher"],
+    "counting": ["counting"],
     "upkeep": ["generation", "to_run", "slow_redis"],
     "extras": ["recipes"],
     "live": ["streams"],

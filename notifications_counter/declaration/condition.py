@@ -81,7 +81,9 @@ class Condition:
     @cached_property
     def aggregate(self) -> Aggregate:
         """The count, as an aggregate over the rows that count."""
-        return Sum(self.summed.name, default=0, output_field=BigIntegerField()) if self.summed else Count("pk")
+        if self.summed:
+            return Sum(self.summed.name, default=0, output_field=BigIntegerField())
+        return Count("*")  # of "pk", not every index would do
 
     @cached_property
     def fields(self) -> frozenset[Field]:

@@ -14,8 +14,8 @@ from ..internals import BaseDatabaseWrapper, Param
 from ..redis.calls import chunked
 
 SHORT_LIST = 100
-"""The most primary keys of one column that PostgreSQL gets as a list. For a longer one, it starts workers, which takes
-longer than finding the rows."""
+"""The most primary keys of one column that PostgreSQL gets as a list. An array is faster to bind and to parse if it is
+longer."""
 
 
 def is_one_of(
@@ -26,6 +26,14 @@ def is_one_of(
     names = ", ".join(columns)
     if len(columns) == 1 and (connection.vendor != "postgresql" or len(pks) <= SHORT_LIST):  # only faster
         return f"{names} IN ({', '.join(['%s'] * len(pks))})", values[0]
+    if connection.vendor == "postgresql" and len(columns) == 1:
+        # With a join, or an array that it has to compute or to cast, PostgreSQL may compare each row with each key.
+        (field,), (column,) = counter.pk_fields, values
+        kind = str(field.rel_db_type(connection))
+        if isinstance(field, IntegerField):
+            limit = 1 << {"smallint": 15, "integer": 31}.get(kind, 63)
+            column = [pk for pk in column if -limit <= pk < limit]  # others have no rows
+        return f"{names} = ANY(%s::{kind}[])", [column]
     if connection.vendor == "postgresql":  # in a list of several columns, it would try one key after the other
         return f"({names}) IN (SELECT * FROM unnest({arrays(counter, connection)}))", values
     row = f"({', '.join(['%s'] * len(columns))})"
