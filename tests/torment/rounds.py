@@ -85,6 +85,7 @@ class Round:
             release(condition, "id" if self.name.startswith(OF_SUMS) else None)
             unread.heal()
             unread.flush()
+            alarms = read_counter(unread).wrong
             base = {
                 truth.owner_name(user, condition): number
                 for condition in (truth.WIDE, truth.NARROW)
@@ -103,6 +104,8 @@ class Round:
                 stack.enter_context(self.settings(tormentor.server))
                 tormentor.wait(lambda: truth.clients() <= others)  # those that died may have asked for something
                 wrong = self.check(base, tormentor)
+                if found := read_counter(unread).wrong - alarms:
+                    wrong.append(f"{found} false alarms")
             except servers.Missing:
                 raise
             except Exception as error:
