@@ -78,15 +78,18 @@ class Phase(StrEnum):
 
     NORMAL = ""
     OFF = "off"  # counting was switched off
+    REPLACED = "replaced"  # a declaration other than this process's is in force
     DECLARED = "declared"  # processes of another declaration may still run, so no generation has begun
     DUE = "due"  # Redis or the database has lost something, so a generation is due
     WALKING = "walking"  # stored totals are compared with the rows
 
 
-def phase_of(row: CounterState, status: BufferStatus, server: str) -> Phase:
-    """Return what happens to a counter, given what the database and Redis say."""
+def phase_of(row: CounterState, status: BufferStatus, server: str, fingerprint: str) -> Phase:
+    """Return what happens to a counter, given what the database and Redis say, and this process's declaration."""
     if row.off_since:
         return Phase.OFF
+    if row.fingerprint not in ("", fingerprint):
+        return Phase.REPLACED
     if not row.mark:
         return Phase.DECLARED
     if lost(status, row, server):
@@ -150,6 +153,10 @@ class CounterStatus:
             )
             yield Problem(self.name, "off", text % {"since": moment(self.off_since)}, since=self.off_since)
         why_rows_are_counted = {
+            Phase.REPLACED: _(
+                "Flushers serve another declaration of the counter than this process has, so its reads count rows. "
+                "Start flush_counters with the code and settings of the newest release, and stop all others."
+            ),
             Phase.DECLARED: _(
                 "The counter is new, was off, or its declaration has changed. Rows are counted for DEPLOY_SECONDS, and "
                 "until flush_counters runs after that."
@@ -293,7 +300,7 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
     ages = (status.now - intent.began for intent in islice(buffer.intents(), MOST_INTENTS))
     waiting = DoubtRequest.objects.using(counter.db).filter(counter=counter.name)
     requests = waiting.order_by("pk")[:MOST_REQUESTS].aggregate(number=Count("pk"), since=Min("created_at"))
-    phase = phase_of(row, status, buffer.server())
+    phase = phase_of(row, status, buffer.server(), counter.fingerprint)
     return CounterStatus(
         name or counter.name,
         counter.name,

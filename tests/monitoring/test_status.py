@@ -243,6 +243,12 @@ def test_metrics_show_the_state_of_each_counter(few_healed, alice, scrape):
     assert seen["redis_trouble"] == {(): 0}
 
 
+def test_a_flusher_of_another_release_is_a_problem(few_healed, health, scrape):
+    found(fingerprint="of another")
+    assert health()[0] == 500
+    assert scrape()["new_generation"]["unread", "default", ""] == 1
+
+
 # ---------------------------------------------------------------------------------------------------------------- log
 def logged(caplog, event: str) -> dict:
     """The fields of the one record of this event, its level among them."""

@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db.models import BigAutoField, F, IntegerField, Q, TextField
 from django.db.models.functions import Length
 from django.utils import timezone
@@ -17,6 +18,7 @@ from notifications_counter.counters import Counter, unread
 from notifications_counter.databases.identity import databases
 from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.models import CounterState, DoubtRequest, Notification
+from notifications_counter.monitoring import dashboard
 from notifications_counter.testing import isolated_counters
 from notifications_counter.upkeep import switch
 from notifications_counter.upkeep.findings import Result
@@ -169,6 +171,21 @@ def test_flushers_of_two_releases_that_take_turns(old, alice, caplog):
     assert_exact(alice)
     told = [(record.event, record.levelname) for record in caplog.records if record.event in ("declared", "replaced")]
     assert told == [("declared", "WARNING"), *[("replaced", "ERROR")] * 4]
+
+
+def test_a_flusher_that_is_forgotten_is_red(old, alice):
+    """The site has the new release, and its flusher goes on with the old one. The old release has no complaint."""
+    be_a_new_process()
+    assert_reads(alice)
+    (problem,) = status_of(unread).problems
+    assert (problem.kind, "newest release" in problem.text) == ("replaced", True)
+    with pytest.raises(CommandError, match="unread: Flushers serve another declaration"):
+        call_command("flush_counters", "--check")
+    assert any("another declaration" in told for told in dashboard.page("minute")["problems"])
+    assert status_of(old).problems == ()
+    run(unread)
+    assert [problem.kind for problem in status_of(unread).problems] == ["declared"]
+    assert [problem.kind for problem in status_of(old).problems] == ["replaced"]
 
 
 def test_a_release_that_is_rolled_back(old, alice, caplog):
