@@ -4,7 +4,7 @@ the dashboard."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -251,7 +251,7 @@ def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: f
     those that ``local`` names. A change that has waited for ``max_age`` seconds is a problem. Does not raise if Redis
     or a database is unreachable.
 
-    Each counter costs three round trips at most and two queries. All together cost one more round trip. If
+    Each counter costs three round trips at most and two queries. All together cost two more round trips. If
     there are several databases or schemas, each costs a query.
     """
     counters: dict[str, CounterStatus] = {}
@@ -270,10 +270,14 @@ def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: f
                 connections[place.alias].close_if_unusable_or_obsolete()
         if error:
             counters[name] = CounterStatus(name, counter.name, *place, error)
-    trouble = None
+    trouble, is_full = None, False
     with suppress(CounterError):
         trouble = read_trouble()
+        is_full = any(map(refuses_writes, client_of(options.CACHE_ALIAS).infos()))
     problems: list[Problem] = []
+    if is_full:
+        text = _("Redis is full and refuses changes, so rows are counted. Raise its maxmemory, or find what fills it.")
+        problems.append(Problem(None, "full", text))
     if trouble and trouble.goes_on:
         text = _("Processes had trouble with Redis within the last minute, and counted rows.")
         problems.append(Problem(None, "redis", text, trouble.reason, time.time() - trouble.age - trouble.lasted))
@@ -286,6 +290,12 @@ def read_trouble() -> Trouble | None:
     """Return the last trouble of all processes, if any. BufferUnavailable during an outage."""
     [(now, until, since, reason)] = client_of(options.CACHE_ALIAS).ask(trouble_call())
     return Trouble(int(now) - int(until), int(until) - int(since), as_text(reason)) if until else None
+
+
+def refuses_writes(info: Mapping[str, str]) -> bool:
+    """Return whether a server is full, and deletes nothing by itself, given its INFO."""
+    used, limit = (int(info.get(name) or 0) for name in ("used_memory", "maxmemory"))
+    return 0 < limit <= used and info.get("maxmemory_policy") == "noeviction"
 
 
 def read_counter(counter: Counter, name: str = "") -> CounterStatus:
