@@ -13,7 +13,7 @@ from django.test import override_settings
 
 import servers
 from notifications_counter.counters import unread
-from notifications_counter.models import Notification, UserNotificationsCount
+from notifications_counter.models import CounterState, Notification, UserNotificationsCount
 from notifications_counter.monitoring.status import Phase, read_counter
 from tests.support import CLUSTER, is_ready
 
@@ -68,7 +68,7 @@ class Round:
         age = {"MAX_TRANSACTION_AGE": 6 if "writers_killed" in self.faults else 1}
         if "deployed" in self.faults:
             age["DEPLOY_SECONDS"] = 3
-        self.entries = ENTRIES | age
+        self.entries = ENTRIES | age | {"WALK_SECONDS": self.chance.choice([0, 0.1])}
         self.options: dict[str, Any] = {"SOCKET_CONNECT_TIMEOUT": SOCKET_TIMEOUT, "SOCKET_TIMEOUT": SOCKET_TIMEOUT}
         if SETUP == "pool":
             self.options["CONNECTION_POOL_KWARGS"] = {"max_connections": self.chance.choice([2, 3])}
@@ -170,7 +170,7 @@ class Round:
             if numbers[user] != rows[user]
         ]
         status = read_counter(unread)
-        if status.waiting or status.skipped or not is_ready():
+        if status.waiting or status.skipped or status.wrong or not is_ready():
             wrong.append(f"left over: {status}")
         return wrong
 
