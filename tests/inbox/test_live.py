@@ -228,6 +228,8 @@ def test_nobody_has_a_stream(port):
 
 def test_a_stream_that_never_begins_is_closed(monkeypatch, alice):
     """As one whose response a middleware drops."""
+    opened, open_feed = list[Any](), feeds.open
+    monkeypatch.setattr(feeds, "open", lambda *args: opened.append(open_feed(*args)) or opened[-1])
     monkeypatch.setattr(stream_module, "GRACE", 0.05)
 
     async def drop() -> None:
@@ -235,11 +237,11 @@ def test_a_stream_that_never_begins_is_closed(monkeypatch, alice):
         await client.aforce_login(alice)
         response = await client.get(reverse("notifications:stream"))
         assert response.status_code == 200
-        assert feeds._open
         while feeds._open:
             await asyncio.sleep(0.01)
 
     asyncio.run(drop())
+    assert opened
     wait_until(lambda: feeds._thread is None)
 
 
