@@ -119,8 +119,10 @@ def connect(user: Any) -> None:
         (connect, TimeLimit),
     ],
 )
-def test_an_exception_at_any_line(healed, act: Callable[[Any], None], kind: type[BaseException]):
+def test_an_exception_at_any_line(use, server, act: Callable[[Any], None], kind: type[BaseException]):
     """The reply to a confirmation may be owed. It is never read as the reply to another command."""
+    use(server.url)  # a pool of its own: its lock may stay locked
+    unread.heal()
     users: list[Any] = []
     places: dict[Any, str] = {}
     while True:
