@@ -104,10 +104,10 @@ OPERATIONS = [
     ("100 create() and a count() in a transaction", lambda: in_one_transaction(100), 1, 103),
     # maintenance
     ("flush() of nothing", lambda: unread.flush, 1, 3),
-    ("flush() of 2,500", lambda: send(users(2500, each=0)) or unread.flush, 6, 14),
+    ("flush() of 2,500", lambda: send(users(2500, each=0)) or unread.flush, 6, 12),
     ("heal(), all is well", lambda: unread.heal, 4, 5),
-    ("recount() of 2,500", lambda: partial(unread.recount, users(2500)), 11, 14),
-    ("recount() of everyone, 2,500", lambda: users(2500) and unread.recount, 11, 18),
+    ("recount() of 2,500", lambda: partial(unread.recount, users(2500)), 8, 11),
+    ("recount() of everyone, 2,500", lambda: users(2500) and unread.recount, 8, 15),
     ("status of one counter", lambda: partial(status_of, unread), 5, 2),
     # the recipes
     ("update_counters() of 10", lambda: partial(update_counters, {f"hits{n}": 1 for n in range(10)}), 1, 0),

@@ -57,6 +57,11 @@ class Look(NamedTuple):
         return as_integer(as_text(self.cached or "").removesuffix("!"))
 
     @property
+    def is_flagged(self) -> bool:
+        """Whether the total is that of an owner in flight."""
+        return as_text(self.cached or "").endswith("!")
+
+    @property
     def waits(self) -> bool:
         """Whether the owner's count is still to be flushed, as everyone's is where nobody counts."""
         return self.pending is not None or self.flushing is not None or self.epoch[0] in ("", OFF)

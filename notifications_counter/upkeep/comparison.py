@@ -22,15 +22,15 @@ def compare(counter: Declaration, pks: Sequence[Pk], result: Result, dry_run: bo
     nothing is certain, because they are changing.
 
     Look at Redis, count, look again: whoever is the same in both looks, not announced, and differs from the rows, was
-    wrong. Compare these once more, as two changes in between may have cancelled each other out."""
+    wrong. Compare these twice, as two changes in between may have cancelled each other out."""
     # rule: compared
     buffer, target = counter.buffer, Target(counter, connections[counter.db])
     state, before, unsure = row_in_force(counter).first(), buffer.look(pks), list[Pk]()
-    for _ in range(2):
+    for is_again in (False, True):
         rows, stored = count_or_skip(counter, pks, result, dry_run), target.stored(pks)
-        announced = _announced(counter, pks)
+        announced = _announced(counter, pks) if is_again else set()  # there may be many intents
         after = buffer.look(pks)
-        changing = {pk for pk in rows if after[pk] != before[pk] or str(pk) in announced}
+        changing = {pk for pk in rows if after[pk] != before[pk] or after[pk].is_flagged or str(pk) in announced}
         unsure += changing
         wrong = [
             Difference(pk, total, rows[pk])

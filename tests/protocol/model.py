@@ -245,8 +245,8 @@ def switched_on(redis: Redis, db: Database) -> tuple[Redis, Database]:
 
 # ------------------------------------------------------------------------------------------------------ a comparison
 class Comparison(NamedTuple):
-    """Looks at Redis, counts, looks again; twice if something differs. Then an owner is right, or wrong, or nothing is
-    certain."""
+    """Looks at Redis, counts, looks again; if something differs, a second time, which asks for intents and requests,
+    too. Then an owner is right, or wrong, or nothing is certain."""
 
     owner: int
     is_again: bool = False
@@ -261,16 +261,18 @@ class Comparison(NamedTuple):
         if step == "look" and self.before is None:
             yield "compare", self._replace(before=look, walk=(db.walk, db.walked))
         elif step == "compare":
-            yield "ask", self._replace(counted=(row.counted(declared), row.stored))
+            following = "ask" if self.is_again or not rule("compared.again") else "look"
+            yield following, self._replace(counted=(row.counted(declared), row.stored))
         elif step == "ask":
             asked = [(owner,) for _, owner in db.requests] + [intent.owners or (EVERYONE,) for intent in redis.intents]
             named = any(owner in (self.owner, EVERYONE) for owners in asked for owner in owners)
             yield "look", self._replace(announced=named and rule("compared.announced"))
         elif step == "look":
             rows, stored = self.counted
-            total, _ = look.cached
+            total, flagged = look.cached
             differs = isinstance(total, int) and total != rows and rule("compared.total")
-            if self.announced or (look != self.before and rule("compared.before")):
+            changes = (flagged and rule("compared.flagged")) or (look != self.before and rule("compared.before"))
+            if self.announced or changes:
                 yield "unsure", self
             elif not differs and (stored == rows or any(look.waits)):
                 yield "right", self

@@ -145,7 +145,7 @@ SCENARIOS: dict[str, tuple] = {  # the rules that a history of it shows to be ne
     # Comparisons.
     "wrong: writer, flusher": ("compared", W(1, 1), F()),
     "large and wrong: writer, healer": ("compared.total compared.before compared.unsure", W(1, -1), H("h")),
-    "large and wrong: 2 writers, healer": ("", W(1, 1), W(2, -1), H("h")),
+    "large and wrong: 2 writers, healer": ("compared.flagged", W(1, 1), W(2, -1), H("h")),
     "walk: 3 writers, healer": ("compared.again", W(1, 1), W(2, 1), W(3, -1), H("h")),
     "walk: slow writer, flusher, healer twice": ("", W(1, 1, "slow", "young"), F(), H("h", 2)),
     "lost announce, writer, flusher": ("compared.announced", W(1, 1, "announce"), W(2, 1), F()),
