@@ -20,7 +20,6 @@ from notifications_counter.counters import unread
 from notifications_counter.events import count_types, record_events
 from notifications_counter.models import Notification
 from notifications_counter.timeseries import update_counters
-from notifications_counter.upkeep import flush
 from tests.support import buffer, round_trips, status_of
 
 pytestmark = [
@@ -118,9 +117,8 @@ OPERATIONS = [
 
 @pytest.fixture(autouse=True)
 def _a_common_site(healed: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing points to a notification, no model is a child of it, and the machine is fast."""
+    """Nothing points to a notification, and no model is a child of it."""
     monkeypatch.setattr(deletion, "get_candidate_relations_to_delete", lambda options: ())
-    monkeypatch.setattr(flush, "COMPARING", 3600)
 
 
 @pytest.mark.parametrize(

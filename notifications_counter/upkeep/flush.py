@@ -36,8 +36,8 @@ CHUNK = 20_000
 CHEAP = 100
 """The highest cached total, without its sign, that a flush compares with the rows."""
 
-COMPARING = 0.25
-"""Seconds that this takes at most in a chunk: at the default interval, a twentieth of the flusher's time."""
+COMPARED = 10_000
+"""Owners that a flush compares at most: each may have many rows that do not count."""
 
 
 class Flusher:
@@ -48,6 +48,7 @@ class Flusher:
         self.until = time.monotonic() + seconds
         self.result = Result()
         self.target = Target(counter, connections[counter.db])
+        self.comparable = COMPARED
         self.skipped: dict[str, str] = {}  # owner keys of the chunk that cannot be stored, and why
 
     def flush(self) -> Result:
@@ -109,19 +110,16 @@ class Flusher:
         return counts
 
     def _compare(self, cheap: Sequence[Pk], counts: dict[Pk, int]) -> None:
-        """Compare these cached totals with the rows, and store the latter, as far as COMPARING seconds go: each owner
-        may have many rows that do not count. The others are trusted."""
+        """Compare these cached totals with the rows, and store the latter. After COMPARED owners, or a time limit of
+        the database, the others are trusted."""
         # rule: compared
-        differ, size, left = list[Pk](), 10, COMPARING
-        with suppress(OperationalError):  # a time limit
-            while cheap and left > 0:
-                some, cheap, started = cheap[:size], cheap[size:], time.monotonic()
+        cheap, differ = cheap[: self.comparable], list[Pk]()
+        self.comparable -= len(cheap)
+        with suppress(OperationalError):
+            for some in chunked(cheap, PAGE):
                 rows = count_rows(self.counter, some)
                 differ += [pk for pk in some if rows[pk] != counts[pk]]
                 counts |= rows
-                took = time.monotonic() - started
-                left -= took
-                size = max(1, min(PAGE, 10 * size, int(size * left / took)))
         for some in chunked(differ, PAGE):  # most of them are changing
             compare(self.counter, some, self.result)
 
