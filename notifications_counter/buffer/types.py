@@ -63,8 +63,8 @@ class Look(NamedTuple):
 
     @property
     def waits(self) -> bool:
-        """Whether the owner's count is still to be flushed, as everyone's is where nobody counts."""
-        return self.pending is not None or self.flushing is not None or self.epoch[0] in ("", OFF)
+        """Whether the owner's count is still to be flushed."""
+        return self.pending is not None or self.flushing is not None
 
 
 @dataclass(frozen=True, slots=True)

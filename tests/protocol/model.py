@@ -88,7 +88,7 @@ class Redis(NamedTuple):
         it, counts = self.owners[owner], self.ready in (OLD, NEW)
         cached = (it.total, it.flagged) if counts else (None, False)
         epoch = (self.generation, self.ready, self.batch, self.mark)
-        return Look(cached, (it.pending or not counts, it.flushing), epoch)
+        return Look(cached, (it.pending, it.flushing), epoch)
 
 
 class Row(NamedTuple):

@@ -24,6 +24,7 @@ from tests.support import (
     assert_reads,
     buffer,
     confirm,
+    create,
     doubted,
     entries,
     notify,
@@ -215,6 +216,16 @@ def test_a_commit_that_is_on_its_way_is_not_reported(healed, alice, everyone):
     assert unread.recount(owners) == Result(1)
     DoubtRequest.objects.all().delete()
     unread.flush()
+    assert_exact(alice)
+
+
+def test_a_count_that_waits_to_be_stored_is_not_reported(healed, alice):
+    """For a flush, or for the end of one that has cut it."""
+    create(alice)
+    for _ in range(2):
+        assert unread.recount([alice]) == Result(1)
+        buffer().cut(state().mark, "", "another's")
+    assert buffer().status().flushing == 1
     assert_exact(alice)
 
 
