@@ -38,15 +38,12 @@ class Fetched(NamedTuple):
     total: int | None
 
 
-Epoch = tuple[str, ...]
-"""`ready`, the batch under way, and the mark of the last one that was dropped: what generations and flushes change."""
-
-
 class Look(NamedTuple):
     """What Redis holds of an owner at a moment, as Redis replies: a total, maybe with a flag, or a lease as ``cached``,
-    and the ``pending`` and ``flushing`` deltas. None where there is nothing."""
+    and the ``pending`` and ``flushing`` deltas. None where there is nothing. In the ``epoch`` is what generations and
+    flushes change: `ready`, the batch under way, and the mark of the last one that was dropped."""
 
-    epoch: Epoch
+    epoch: tuple[str, ...]
     cached: Any
     pending: Any
     flushing: Any
@@ -95,10 +92,6 @@ class BufferStatus:
         texts, numbers = reply
         values: list[Any] = [as_text(text or "") for text in texts]
         return cls(*values, *(as_integer(number or 0) or 0 for number in numbers))
-
-    @property
-    def epoch(self) -> Epoch:
-        return self.ready, self.batch, self.mark
 
     @property
     def age(self) -> int:

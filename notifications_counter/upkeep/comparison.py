@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from django.db import OperationalError, connections
 from django.db.models import Q
 
-from ..buffer.types import Epoch, Look
+from ..buffer.types import Look
 from ..declaration import Declaration
 from ..declaration.primary_keys import Pk
 from ..models import CounterState, DoubtRequest
@@ -40,7 +40,7 @@ def compare(counter: Declaration, pks: Sequence[Pk], result: Result, dry_run: bo
         if not wrong:
             return unsure
         pks, before = [each.owner for each in wrong], after
-    if not _is_settled(counter, state, after[pks[0]].epoch):
+    if not _is_settled(counter, state):
         return [*unsure, *pks]
     result.add_wrong(wrong)
     if not dry_run:
@@ -68,11 +68,11 @@ def _announced(counter: Declaration, pks: Sequence[Pk]) -> set[str]:
     return owner_keys if () in groups else set().union(*groups)
 
 
-def _is_settled(counter: Declaration, state: CounterState | None, epoch: Epoch) -> bool:
+def _is_settled(counter: Declaration, state: CounterState | None) -> bool:
     """Return whether Redis and the database agree, and nothing was lost since: no generation has begun, and no walk
     follows it."""
     status, row = counter.buffer.status(), row_in_force(counter).exclude(walk_speed=CounterState.FULL_SPEED).first()
-    if state is None or row is None or (row.walk_token, status.epoch) != (state.walk_token, epoch):
+    if state is None or row is None or row.walk_token != state.walk_token:
         return False
     return not lost(status, row, counter.buffer.server())
 

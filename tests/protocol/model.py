@@ -249,8 +249,8 @@ class Comparison(NamedTuple):
     too. Then an owner is right, or wrong, or nothing is certain."""
 
     owner: int
+    walk: tuple  # how far it had come
     is_again: bool = False
-    walk: tuple = ()  # how far it had come
     before: Look | None = None
     counted: tuple[int, int] | None = None  # rows, stored
     announced: bool = False
@@ -259,7 +259,7 @@ class Comparison(NamedTuple):
         """The next step, and the comparison before it."""
         look, row = redis.look(self.owner), db.owners[self.owner]
         if step == "look" and self.before is None:
-            yield "compare", self._replace(before=look, walk=(db.walk, db.walked))
+            yield "compare", self._replace(before=look)
         elif step == "compare":
             following = "ask" if self.is_again or not rule("compared.again") else "look"
             yield following, self._replace(counted=(row.counted(declared), row.stored))
@@ -281,8 +281,8 @@ class Comparison(NamedTuple):
             else:
                 yield "compare", self._replace(is_again=True, before=look)
         elif step == "settled":
-            is_same = look.epoch == self.before.epoch and self.walk == (db.walk, db.walked)
-            walks = db.walked < len(db.owners) and not db.gentle
+            is_same = self.walk == (db.walk, db.walked) or not rule("compared.walk")
+            walks = db.walked <= len(db.owners) and not db.gentle and rule("compared.walks")
             is_settled = is_same and not walks and not is_lost(redis, db) and db.declared == declared
             yield "wrong" if is_settled or not rule("compared.settled") else "unsure", self
 
@@ -500,7 +500,7 @@ class Flusher(NamedTuple):
             elif rank >= len(chunk):  # somebody has dropped the batch, or lost it
                 yield "", redis, db, self._replace(step="apply", seen=(*self.seen, None, None))
             else:
-                total = redis.owners[chunk[rank]].total
+                total = redis.owners[chunk[rank]].total if redis.ready in (OLD, NEW) else None
                 if isinstance(total, int) and (total > CHEAP or not rule("compared")):
                     yield "", redis, db, self._replace(step="apply", seen=(*self.seen, chunk[rank], total))
                 else:
@@ -511,7 +511,8 @@ class Flusher(NamedTuple):
             rows = db.owners[owner].counted(self.declared)
             counted = self._replace(step="apply", seen=(*seen, owner, rows))
             differs = total not in (None, rows)
-            yield "", redis, db, counted._replace(step="look", compares=Comparison(owner)) if differs else counted
+            compares = Comparison(owner, (db.walk, db.walked))
+            yield "", redis, db, counted._replace(step="look", compares=compares) if differs else counted
         elif self.compares and self.step == "wrong":
             doubted = doubt(redis, self.compares.owner)
             yield "", doubted, db._replace(accused=True), self._replace(step="apply", compares=None)
@@ -555,11 +556,10 @@ class Healer(NamedTuple):
         return self._replace(step=step, seen=seen)
 
     def looks_at(self, page: tuple[str, int], db: Database) -> "Healer":
-        return (
-            self._replace(step="look", seen=page, compares=Comparison(page[1]))
-            if db.gentle
-            else self.to("compare", page)
-        )
+        if page[1] == len(db.owners):
+            return self.to("leave", page)
+        compares = Comparison(page[1], page)
+        return self._replace(step="look", seen=page, compares=compares) if db.gentle else self.to("compare", page)
 
     def moves(self, redis: Redis, db: Database, writers: tuple) -> Iterator:
         end = self._replace(runs=self.runs - 1, step="begin", seen=None, started=True)
@@ -624,7 +624,7 @@ class Healer(NamedTuple):
         elif self.step == "page":
             if db.declared != self.declared and rule("declared_walk"):
                 yield "", redis, db, end
-            elif db.walked < len(db.owners):
+            elif db.walked <= len(db.owners):  # the last page is empty
                 page = (db.walk, db.walked)
                 moved = db if rule("position.done") else db._replace(walked=db.walked + 1)
                 yield "", redis, moved, self.looks_at(page, db)

@@ -111,7 +111,8 @@ SCENARIOS: dict[str, tuple] = {  # the rules that a history of it shows to be ne
     "everyone: lost announce and confirm, healer twice, reader":
         ("request.everyone", E(1, 1, "announce", "confirm"), H("h", 2), R("lags")),
     "everyone: COMMIT under way, flusher, healer twice, reader": ("", E(1, 1, "late"), F(), H("h", 2), R()),
-    "everyone: refused, writer, flusher, healer": ("", E(1, 1, "refused"), W(2, 1), F(), H("h")),
+    "everyone: refused, writer, flusher, healer":
+        ("compared.walk compared.walks", E(1, 1, "refused"), W(2, 1), F(), H("h")),
     "everyone: early and killed, healer twice, 2 readers": ("", E(1, 1, "early", "kill"), H("h", 2), R(), R()),
     # Flushes.
     "2 writers, flusher twice": ("touch", W(1, 1), W(2, 1), F(2)),
