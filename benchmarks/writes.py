@@ -66,20 +66,20 @@ def databases(report: Report, quick: bool) -> str:
         found = race(does, rounds=5 if quick else 20, units=times, about=what)
         report.lines[what] = {OURS: found.cell(OURS)} | {rival.name: found.ratio(rival.name) for rival in some[1:]}
     agree(some, them)
-    report.lines["for each of 10,000 owners"] = dict(upkeep(quick))
+    owners = range(1, 1_001 if quick else 10_001)
+    report.lines[f"for each of {size(len(owners))} owners"] = dict(upkeep(owners))
     return ""
 
 
-def upkeep(quick: bool) -> Iterator[tuple[str, str]]:
+def upkeep(owners: range) -> Iterator[tuple[str, str]]:
     """Time a flush and a walk of owners who have three rows, and a new one each before a flush."""
-    owners = range(1, 1_001 if quick else 10_001)
     fill(len(owners), 3, [Ours()])
 
-    def notify_all() -> None:
+    def change(cached: bool) -> None:
+        unread.counts(owners) if cached else forget()
         Notification.objects.bulk_create((Notification(user_id=user) for user in owners), batch_size=1_000)
 
     for cached in (True, False):
-        prepare = (lambda: (unread.counts(owners), notify_all())) if cached else (lambda: (forget(), notify_all()))
-        found = race({OURS: unread.flush}, rounds=3, units=len(owners), prepare=prepare)
+        found = race({OURS: unread.flush}, rounds=3, units=len(owners), prepare=partial(change, cached))
         yield f"a flush, {'' if cached else 'not '}cached", time(found.median())
     yield "a walk", time(race({OURS: unread.recount}, rounds=3, units=len(owners)).median())

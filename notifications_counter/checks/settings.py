@@ -15,6 +15,7 @@ from .counters import sound_counters
 from .messages import TAG, Messages, error, warning
 
 NEWEST_DJANGO = (6, 1)
+"""The newest release of Django with which the counters were tested."""
 
 LONGEST_TIMEOUT = 1.0
 """Seconds."""

@@ -227,4 +227,4 @@ def end_request_thread() -> None:
 
 def mark_as_logged(response: HttpResponse) -> None:
     """Keep Django from logging a status of 500 or more as an error, of which it may send mails."""
-    vars(response)["_has_been_logged"] = True
+    response._has_been_logged = True  # type: ignore[attr-defined]
