@@ -221,8 +221,10 @@ class Feeds:
                 for feed in self._by_badge.get(badge, ()):
                     news[feed][badge] = count
         for feed, some in news.items():
-            with suppress(RuntimeError):  # the loop is closed, and its streams with it
+            try:
                 feed.loop.call_soon_threadsafe(feed.update, some)
+            except RuntimeError:  # the loop is closed, and its streams with it
+                self.close(feed)
 
 
 feeds = Feeds()

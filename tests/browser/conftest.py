@@ -68,6 +68,7 @@ def new_context(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
 def as_alice(settings: Any, monkeypatch: pytest.MonkeyPatch, client: Client) -> Iterator[dict[str, Any]]:
     """Options of a browser context in which Alice is logged in, on a server in this process."""
     monkeypatch.setattr(live_module, "IDLE", 0.05)
+    monkeypatch.setattr(live_module, "REREAD", 1.0)
     monkeypatch.setattr(stream_module, "RETRY", (1, 1))
     settings.ALLOWED_HOSTS = [HOST]
     settings.ROOT_URLCONF = "tests.browser.urls"

@@ -245,6 +245,20 @@ def test_a_stream_that_never_begins_is_closed(monkeypatch, alice):
     wait_until(lambda: feeds._thread is None)
 
 
+def test_a_stream_whose_loop_ends_before_it_begins_is_closed(monkeypatch, alice):
+    """As in a site's own test, which reads no event."""
+    monkeypatch.setattr(live_module, "IDLE", 0.05)
+    monkeypatch.setattr(live_module, "REREAD", 0.05)
+
+    async def ask_only() -> None:
+        client = AsyncClient()
+        await client.aforce_login(alice)
+        assert (await client.get(reverse("notifications:stream"))).status_code == 200
+
+    asyncio.run(ask_only())
+    wait_until(lambda: feeds._thread is None)
+
+
 def assert_nobody_else_gets(headers: Any) -> None:
     """No cache shows a response to another user."""
     assert {"private", "no-cache"} <= set(headers["Cache-Control"].split(", "))
