@@ -25,8 +25,9 @@ from .reports import report
 from .sql.counts import break_down
 from .upkeep.findings import Result
 from .upkeep.flush import Flusher
-from .upkeep.generations import forbid_other_rows, seconds_to_wait, state_row
+from .upkeep.generations import forbid_other_rows
 from .upkeep.heal import SECONDS, heal, invalidate
+from .upkeep.phases import seconds_to_wait, state_row
 from .upkeep.walk import recount
 
 

@@ -26,11 +26,12 @@ from notifications_counter.buffer.types import Delta
 from notifications_counter.counters import BUILT_IN, Counter, unread
 from notifications_counter.declaration import declaration
 from notifications_counter.models import Notification
-from notifications_counter.monitoring.status import Phase, Status, read_counter, read_status
+from notifications_counter.monitoring.status import Status, read_counter, read_status
 from notifications_counter.places import visible_counters
 from notifications_counter.redis.calls import Call
 from notifications_counter.redis.client import Client, read_all_owed
 from notifications_counter.upkeep import switch
+from notifications_counter.upkeep.phases import Phase
 from notifications_counter.writes import hook
 from servers import HOST
 

@@ -198,9 +198,10 @@ class Buffer:
         return " ".join(info[name] for name in IDENTITY if info.get(name)) or NAMELESS
 
     def begin_generation(self, generation: str, server: str) -> bool:
-        """Begin a generation. Returns False if counting is off. Ask for ``server`` before this call: if another one
+        """Begin a generation. Returns False if Redis said that counting is off: some processes may believe it for
+        another OFF_SECONDS, in which they execute a statement. Ask for ``server`` before this call: if another one
         takes over in between, its name will differ."""
-        return bool(self._run("begin_generation", generation, self.fingerprint, server))
+        return bool(self._run("begin_generation", generation, self.fingerprint, server, str(2 * OFF_SECONDS)))
 
     def intents(self) -> Iterator[IntentAge]:
         """Yield every intent that is announced and not confirmed."""

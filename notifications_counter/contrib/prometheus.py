@@ -15,7 +15,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from ..databases.transactions import outside_transactions
-from ..monitoring.status import CounterStatus, Phase, Status, read_status
+from ..monitoring.status import CounterStatus, Status, read_status
+from ..upkeep.phases import Phase
 
 PREFIX = "notifications_counter_"
 

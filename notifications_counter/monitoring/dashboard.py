@@ -25,9 +25,10 @@ from ..places import LocalCounter, at, visible_counters
 from ..redis.client import client_of
 from ..reports import EVENTS
 from ..timeseries import TimeSeries
+from ..upkeep.phases import Phase
 from .display import duration, grouped, moment
 from .history import history
-from .status import CounterStatus, Phase, Status, read_status, sentences
+from .status import CounterStatus, Status, read_status, sentences
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from enum import StrEnum
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -18,16 +17,15 @@ from django.db.models import Count, Min
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from ..buffer import BufferStatus
 from ..conf import options
 from ..counters import Counter, all_counters
 from ..databases.errors import explain
 from ..exceptions import CounterError
-from ..models import CounterState, DoubtRequest
+from ..models import DoubtRequest
 from ..places import LocalCounter, Place, at, here, visible_counters
 from ..redis.client import RECENT_SECONDS, client_of, trouble_call
 from ..redis.replies import as_text
-from ..upkeep.generations import lost, state_row
+from ..upkeep.phases import Phase, situation_of
 from .display import duration, grouped, moment
 
 MAX_AGE = 300.0
@@ -71,30 +69,6 @@ def sentences(problems: Iterable[Problem]) -> list[str]:
     for problem in problems:
         about.setdefault(replace(problem, counter=None), []).append(problem.counter)
     return [str(replace(problem, counter=", ".join(filter(None, names)))) for problem, names in about.items()]
-
-
-class Phase(StrEnum):
-    """What happens to a counter. Unless it is NORMAL or WALKING, reads count rows."""
-
-    NORMAL = ""
-    OFF = "off"  # counting was switched off
-    REPLACED = "replaced"  # a declaration other than this process's is in force
-    DECLARED = "declared"  # processes of another declaration may still run, so no generation has begun
-    DUE = "due"  # Redis or the database has lost something, so a generation is due
-    WALKING = "walking"  # stored totals are compared with the rows
-
-
-def phase_of(row: CounterState, status: BufferStatus, server: str, fingerprint: str) -> Phase:
-    """Return what happens to a counter, given what the database and Redis say, and this process's declaration."""
-    if row.off_since:
-        return Phase.OFF
-    if row.fingerprint not in ("", fingerprint):
-        return Phase.REPLACED
-    if not row.mark:
-        return Phase.DECLARED
-    if lost(status, row, server):
-        return Phase.DUE
-    return Phase.WALKING if row.walk_speed == row.FULL_SPEED else Phase.NORMAL
 
 
 @dataclass(frozen=True)
@@ -153,18 +127,19 @@ class CounterStatus:
             )
             yield Problem(self.name, "off", text % {"since": moment(self.off_since)}, since=self.off_since)
         why_rows_are_counted = {
+            Phase.NEW: _("No flusher has served the counter yet, so reads count rows. Run flush_counters."),
             Phase.REPLACED: _(
                 "Flushers serve another declaration of the counter than this process has, so its reads count rows. "
                 "Start flush_counters with the code and settings of the newest release, and stop all others."
             ),
             Phase.DECLARED: _(
-                "The counter is new, was off, or its declaration has changed. Rows are counted for DEPLOY_SECONDS, and "
-                "until flush_counters runs after that."
+                "The counter is new, was off, or its declaration has changed. Rows are counted for DEPLOY_SECONDS, "
+                "until all processes have the new one, and then until flush_counters runs."
             ),
             Phase.DUE: _(
-                "Redis is new, or has lost data. Until flush_counters runs, reads count rows, and if Redis came back "
-                "with older data, counts can be wrong. Is flush_counters running, with the same CACHES, CACHE_ALIAS "
-                "and KEY_PREFIX?"
+                "Redis is new or has lost data, or nobody has been counted yet. Until flush_counters runs, reads count "
+                "rows, and if Redis came back with older data, counts can be wrong. Is flush_counters running, with "
+                "the same CACHES, CACHE_ALIAS and KEY_PREFIX?"
             ),
         }
         if self.phase in why_rows_are_counted:
@@ -305,12 +280,10 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
     def age(time: datetime | None) -> float | None:
         return None if time is None else max(0, (timezone.now() - time).total_seconds())
 
-    row, buffer = state_row(counter).first() or CounterState(), counter.buffer
-    status = buffer.status()
-    ages = (status.now - intent.began for intent in islice(buffer.intents(), MOST_INTENTS))
+    phase, row, status = situation_of(counter)
+    ages = (status.now - intent.began for intent in islice(counter.buffer.intents(), MOST_INTENTS))
     waiting = DoubtRequest.objects.using(counter.db).filter(counter=counter.name)
     requests = waiting.order_by("pk")[:MOST_REQUESTS].aggregate(number=Count("pk"), since=Min("created_at"))
-    phase = phase_of(row, status, buffer.server(), counter.fingerprint)
     return CounterStatus(
         name or counter.name,
         counter.name,

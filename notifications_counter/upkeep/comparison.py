@@ -14,7 +14,7 @@ from ..models import CounterState, DoubtRequest
 from ..sql.counts import count_rows
 from ..sql.target import Target
 from .findings import Difference, Result, record_skipped, record_wrong
-from .generations import lost, row_in_force
+from .phases import Phase, row_in_force, situation_of
 
 
 def compare(counter: Declaration, pks: Sequence[Pk], result: Result, dry_run: bool = False) -> list[Pk]:
@@ -71,10 +71,8 @@ def _announced(counter: Declaration, pks: Sequence[Pk]) -> set[str]:
 def _is_settled(counter: Declaration, state: CounterState | None) -> bool:
     """Return whether Redis and the database agree, and nothing was lost since: no generation has begun, and no walk
     follows it."""
-    status, row = counter.buffer.status(), row_in_force(counter).exclude(walk_speed=CounterState.FULL_SPEED).first()
-    if state is None or row is None or row.walk_token != state.walk_token:
-        return False
-    return not lost(status, row, counter.buffer.server())
+    now = situation_of(counter)
+    return state is not None and now.phase == Phase.NORMAL and now.row.walk_token == state.walk_token
 
 
 def count_or_skip(counter: Declaration, pks: Sequence[Pk], result: Result, dry_run: bool = False) -> dict[Pk, int]:

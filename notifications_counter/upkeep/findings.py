@@ -11,7 +11,7 @@ from django.utils import timezone
 from ..declaration import Declaration
 from ..declaration.primary_keys import Pk
 from ..reports import report
-from .generations import state_row
+from .phases import state_row
 
 EXAMPLES = 5
 """How many owners the log names."""

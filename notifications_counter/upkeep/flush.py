@@ -28,7 +28,7 @@ from ..sql.everyone import PAGE
 from ..sql.target import Target
 from .comparison import compare, count_or_skip
 from .findings import Result, record_skipped
-from .generations import row_in_force, state_row
+from .phases import row_in_force, state_row
 
 CHUNK = 20_000
 """Owners that a statement stores."""

@@ -1,18 +1,18 @@
-"""Heals a counter: puts its declaration in force, doubts the owners of DoubtRequests and overdue intents, begins a
-generation if Redis or the database has lost something, and walks over everyone if that is due."""
+"""Heals a counter: settles which declaration is in force, doubts the owners of DoubtRequests and overdue intents,
+begins a generation if Redis or the database has lost something, and walks over everyone if that is due."""
 
 from __future__ import annotations
 
 from ..buffer import Buffer
-from ..buffer.types import OFF
 from ..conf import options
 from ..databases.transactions import forbid_transaction
 from ..declaration import Declaration
 from ..models import DoubtRequest
 from ..sql.everyone import PAGE
 from .findings import Result
-from .generations import begin_generation, forbid_other_rows, forbid_replaced, lost, row_in_force, seconds_to_wait
-from .switch import put_in_force, switch_on
+from .generations import begin_generation, forbid_other_rows, forbid_replaced
+from .phases import SERVED, Phase, situation_of
+from .switch import settle
 from .walk import Walker
 
 SECONDS = 5.0
@@ -24,16 +24,11 @@ def heal(counter: Declaration, seconds: float) -> Result:
     ``Counter.heal``."""
     forbid_transaction(counter.db)
     forbid_other_rows(counter)
-    row, buffer = put_in_force(counter), counter.buffer
-    if row is None or seconds_to_wait(row) > 0:
+    if settle(counter) not in SERVED:
         return Result()
     _doubt_requested(counter)
-    _ground_overdue(buffer)
-    row, status = row_in_force(counter).first(), buffer.status()
-    if status.ready == OFF:  # Redis is as it was before somebody switched counting on
-        switch_on(counter, was_off=False)
-        return Result()
-    if row is not None and lost(status, row, buffer.server()):
+    _ground_overdue(counter.buffer)
+    if situation_of(counter).phase == Phase.DUE:  # which doubts of everyone bring about, too
         begin_generation(counter)
     return Walker(counter, seconds).walk_together()
 
@@ -68,6 +63,6 @@ def _ground_overdue(buffer: Buffer) -> None:
 def invalidate(counter: Declaration) -> None:
     """Discard what Redis holds, because the database was restored. The next heal walks over everyone."""
     forbid_transaction(counter.db)
-    put_in_force(counter)
+    settle(counter)
     forbid_replaced(counter)
     begin_generation(counter, "the database was restored from a backup")

@@ -3,66 +3,77 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.utils import timezone
 
-from ..buffer.buffer import OFF_SECONDS
 from ..databases.transactions import forbid_transaction
 from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
 from ..models import CounterState
 from ..reports import report
-from .generations import deploy_seconds, row_in_force, seconds_to_wait, state_row
+from .phases import Phase, deploy_seconds, row_in_force, seconds_to_wait, situation_of, state_row, when_all_tell
 
 _in_force = set[tuple[str, str]]()
-"""Declarations, by keys and fingerprint, that this process has found in force."""
+"""Declarations, by keys and fingerprint, that this process has found or put in force."""
 _told = set[tuple[str, str]]()
 """Those of which it has told that another one has replaced them."""
 
 
-def put_in_force(counter: Declaration) -> CounterState | None:
-    """Put this process's declaration of a counter in force, but only when it heals the counter for the first time:
-    otherwise, two processes with different code would take turns forever. Returns the counter's row; None if another
-    declaration has replaced this one, or counting is off, which Redis is told again."""
+def settle(counter: Declaration) -> Phase:
+    """Take the step of the phase in which a counter is, and of the next, until nothing changes. Returns that phase."""
+    before, (phase, row, _) = None, situation_of(counter)
+    while phase in STEPS and phase != before:
+        STEPS[phase](counter)
+        before, (phase, row, _) = phase, situation_of(counter)
+    if row.fingerprint == counter.fingerprint:
+        note_in_force(counter, row)
+    return phase
+
+
+def declare(counter: Declaration) -> bool:
+    """Put this process's declaration in force, unless another process has just done so, or switched counting off.
+    Returns False if this declaration was replaced before, and a flusher of the one in force still runs: otherwise, new
+    processes of two releases, as cron starts them, would take turns forever."""
+    with transaction.atomic(using=counter.db):
+        row, is_new = _lock_row(counter)
+        if row.off_since or row.fingerprint == counter.fingerprint:
+            return True
+        is_alive = timezone.now() - row.healed_at < timedelta(seconds=deploy_seconds())
+        if is_alive and counter.fingerprint in row.replaced.split():
+            return False
+        _start_waiting(counter, row, timezone.now())
+    level = logging.INFO if is_new else logging.WARNING
+    report("declared", counter, level=level, wait=round(seconds_to_wait(row)))
+    return True
+
+
+def declare_once(counter: Declaration) -> None:
+    """Declare a counter in place of another declaration, but not if it has been in force in this process: otherwise,
+    two processes with different code would take turns forever."""
     me = counter.buffer.base, counter.fingerprint
-    row = state_row(counter).first()
-    if row is None or not (row.off_since or row.fingerprint == counter.fingerprint):
-        row = None if me in _in_force else declare(counter)
-        if row is None:
-            if me not in _told:
-                report("replaced", counter)
-            _told.add(me)
-            return None
-    if row.off_since:
-        switch_redis_off(counter)
-        return None
+    if me not in _in_force and declare(counter):
+        _in_force.add(me)
+    elif me not in _told:
+        _told.add(me)
+        report("replaced", counter)
+
+
+def note_in_force(counter: Declaration, row: CounterState) -> None:
+    """Note that this process's declaration is in force, and that a flusher heals by it."""
+    me = counter.buffer.base, counter.fingerprint
     _in_force.add(me)
     _told.discard(me)
     if timedelta(0) < timedelta(seconds=deploy_seconds() / 3) < timezone.now() - row.healed_at:
         row_in_force(counter).update(healed_at=timezone.now())
-    if row.declared_at > when_all_tell():  # the clock of who declared it was ahead
-        row.declared_at = when_all_tell()
-        row.save(using=counter.db, update_fields=["declared_at"])
-    return row
 
 
-def declare(counter: Declaration) -> CounterState | None:
-    """Put this process's declaration in force, unless another process has just done so, or switched counting off.
-    Returns the row; None if this declaration was replaced before, and a flusher of the one in force still runs:
-    otherwise, new processes of two releases, as cron starts them, would take turns forever."""
-    with transaction.atomic(using=counter.db):
-        row, is_new = _lock_row(counter)
-        if row.off_since or row.fingerprint == counter.fingerprint:
-            return row
-        is_alive = timezone.now() - row.healed_at < timedelta(seconds=deploy_seconds())
-        if is_alive and counter.fingerprint in row.replaced.split():
-            return None
-        _start_waiting(counter, row, timezone.now())
-    level = logging.INFO if is_new else logging.WARNING
-    report("declared", counter, level=level, wait=round(seconds_to_wait(row)))
-    return row
+def mend_clock(counter: Declaration) -> None:
+    """Wait no longer than after ``switch_on``, if the clock of who declared the counter was ahead."""
+    latest = when_all_tell()
+    row_in_force(counter).filter(declared_at__gt=latest).update(declared_at=latest)
 
 
 def _lock_row(counter: Declaration) -> tuple[CounterState, bool]:
@@ -107,21 +118,24 @@ def switch_redis_off(counter: Declaration) -> None:
             counter.buffer.switch_off()
 
 
-def switch_on(counter: Declaration, was_off: bool = True) -> float:
+def switch_on(counter: Declaration) -> float:
     """Have writers tell Redis again, as after a change of the declaration. Returns for how many seconds readers go on
-    to count rows. Does nothing unless the row says off; or on, without ``was_off``, where only Redis says off.
-    BufferUnavailable if Redis can't be told; then nothing has changed."""
+    to count rows. Does nothing unless counting is off. BufferUnavailable if Redis can't be told; then nothing has
+    changed."""
     forbid_transaction(counter.db)
     with transaction.atomic(using=counter.db):
         row, _ = _lock_row(counter)
-        if bool(row.off_since) != was_off:
+        if not row.off_since:
             return 0.0
         _start_waiting(counter, row, when_all_tell())
     report("on", counter, wait=round(seconds_to_wait(row)))
     return seconds_to_wait(row)
 
 
-def when_all_tell() -> datetime:
-    """Return when all processes will know that counting is on, if it has just been switched on: some have believed the
-    opposite until OFF_SECONDS before, and executed a statement since."""
-    return timezone.now() + timedelta(seconds=2 * OFF_SECONDS)
+STEPS: dict[Phase, Callable[[Declaration], object]] = {
+    Phase.NEW: declare,
+    Phase.REPLACED: declare_once,
+    Phase.OFF: switch_redis_off,
+    Phase.DECLARED: mend_clock,
+}
+"""What a flusher does in each phase in which it serves nobody."""

@@ -29,7 +29,8 @@ from ..sql.everyone import PAGE, page
 from ..sql.target import Target
 from .comparison import compare, count_or_skip
 from .findings import Result
-from .generations import forbid_other_rows, forbid_replaced, row_in_force, walk_from_the_start
+from .generations import forbid_other_rows, forbid_replaced, walk_from_the_start
+from .phases import row_in_force
 
 SHARE = 0.05
 """The part of the flusher's time that a gentle walk takes at most."""

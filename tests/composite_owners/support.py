@@ -3,7 +3,7 @@
 from typing import Any
 
 from notifications_counter.counters import Counter
-from notifications_counter.upkeep.generations import state_row
+from notifications_counter.upkeep.phases import state_row
 from tests.statements import support as statements
 from tests.support import truth
 

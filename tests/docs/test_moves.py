@@ -46,7 +46,7 @@ def site(*users: Any) -> Iterator[None]:
 
 @pytest.mark.parametrize("what", ["LOCATION", "KEY_PREFIX"])
 def test_a_move(what, healed, make_user, use, server, monkeypatch):
-    for module in ("buffer.buffer", "upkeep.switch"):
+    for module in ("buffer.buffer", "upkeep.phases"):
         monkeypatch.setattr(f"notifications_counter.{module}.OFF_SECONDS", 1)
     old, both, new = users = [make_user() for _ in range(3)]
 

@@ -16,7 +16,7 @@ from notifications_counter.monitoring.display import moment
 from notifications_counter.monitoring.history import history
 from notifications_counter.timeseries import update_counters
 from notifications_counter.upkeep.findings import record_skipped
-from notifications_counter.upkeep.generations import state_row
+from notifications_counter.upkeep.phases import state_row
 from tests.support import messages, notify, redis_out_of_reach, unheard
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]

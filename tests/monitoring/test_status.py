@@ -24,7 +24,7 @@ from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import DoubtRequest
 from notifications_counter.monitoring.status import read_counter
 from notifications_counter.redis.calls import command
-from notifications_counter.upkeep.generations import state_row
+from notifications_counter.upkeep.phases import state_row
 from tests.support import announce, create, entries, notify, redis_out_of_reach
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
@@ -102,7 +102,7 @@ def test_check_fails_when_something_waits_for_too_long(few_healed, wait):
 
 def test_check_says_once_what_all_counters_wait_for():
     names = ", ".join(counter.name for counter in all_counters())
-    assert check()[1].startswith(f"{names}: The counter is new, was off, or its declaration has changed.")
+    assert check()[1].startswith(f"{names}: No flusher has served the counter yet")
     assert len(check()[1].splitlines()) == 1
 
 

@@ -73,6 +73,7 @@ class Redis(NamedTuple):
     mark: Mark = FIRST  # of the last batch that was dropped; DECLARED before. NONE: the key `state` is gone
     intents: tuple[Intent, ...] = ()
     everyone: int = 0  # intents that name no owners
+    on: bool = False  # a healer has found OFF, and switched it on: some may still be silent
 
     @property
     def by_intents(self) -> tuple[int, ...]:
@@ -230,7 +231,7 @@ def begin_generation(redis: Redis, generation: str, server: int, declared: int) 
     redis = of_all(redis, pending=False, flushing=False)
     if rule("generation"):
         redis = of_all(redis, total=None, flagged=False)
-    redis = redis._replace(batch="", mark=Mark(random=generation), generation=generation)
+    redis = redis._replace(batch="", mark=Mark(random=generation), generation=generation, on=False)
     return redis._replace(server=server, ready=declared)
 
 
@@ -562,10 +563,13 @@ class Healer(NamedTuple):
         return self._replace(step="look", seen=page, compares=compares) if db.gentle else self.to("compare", page)
 
     def moves(self, redis: Redis, db: Database, writers: tuple) -> Iterator:
-        end = self._replace(runs=self.runs - 1, step="begin", seen=None, started=True)
+        again = self._replace(step="begin", seen=None, started=True)
+        end = again._replace(runs=self.runs - 1)
         untold = (w for w in writers if not w.is_over and (w.declared == OLD or w.silent in range(db.switched)))
         waits = db.mark == NONE and rule("window") and any(untold)
-        if self.runs == 0 or (db.locked and self.step in ("begin", "check", "on", "page", "leave")):
+        silent = any(w.silent is not None and not w.is_over for w in writers)
+        refused = (redis.ready == OFF and rule("window.refused")) or (redis.on and silent and rule("window.again"))
+        if self.runs == 0 or (db.locked and self.step in ("begin", "check", "page", "leave")):
             return
         if self.step == "begin" and db.declared == OFF:  # under the lock of the rows
             yield "", redis._replace(ready=OFF), db, end
@@ -573,7 +577,7 @@ class Healer(NamedTuple):
             if self.started and rule("declared_flush"):
                 yield "", redis, db, end
             else:
-                yield "", *declare(redis, db, self.declared), end
+                yield "", *declare(redis, db, self.declared), again
         elif self.step == "begin" and not waits:
             yield "", redis, db, self.to("requests")
         elif self.step == "requests":
@@ -598,10 +602,6 @@ class Healer(NamedTuple):
                     yield "dropped", ground(redis, number, over=True), db, after
                 return
             yield "", redis, db, self.to("check")
-        elif self.step == "check" and redis.ready == OFF and rule("window.again"):
-            yield "", redis, db, self.to("on")
-        elif self.step == "on":  # unless somebody has switched counting off meanwhile
-            yield "", *((redis, db) if db.declared == OFF else switched_on(redis, db)), end
         elif self.step == "check" and waits and rule("window.lock"):
             yield "", redis, db, end
         elif self.step == "check":  # under the lock of the row
@@ -609,8 +609,9 @@ class Healer(NamedTuple):
                 yield "", redis, db._replace(locked=True), self.to("generation", redis.run)
             else:
                 yield "", redis, db, self.to("page")
-        elif self.step in ("generation", "generation late") and redis.ready == OFF and rule("window.refused"):
-            yield "", redis, db._replace(locked=db.locked and self.step != "generation"), end
+        elif self.step in ("generation", "generation late") and refused:
+            on = redis._replace(ready=None, on=True) if redis.ready == OFF else redis
+            yield "", on, db._replace(locked=db.locked and self.step != "generation"), end
         elif self.step in ("generation", "generation late"):  # with the name of the server that was seen
             begun = begin_generation(redis, self.name, self.seen, self.declared)
             yield "", begun, db, self.to("note") if self.step == "generation" else end

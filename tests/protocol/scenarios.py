@@ -176,7 +176,8 @@ SCENARIOS: dict[str, tuple] = {  # the rules that a history of it shows to be ne
     "off: writer, killed writer, healer, reader": ("", S, W(1, 1), W(2, 1, "kill"), H("h"), R()),
     "off: writer, flusher, healer that dies, reader": ("", S, W(1, 1), F(), HX, R()),
     "off: writer, healer twice, ready lost, reader": ("", S, W(1, 1), H("h", 2), R(), Fault("ready")),
-    "off: writer, healer twice, back": ("window.again window.refused", S, W(1, 1), H("h", 2), Fault("back")),
+    "off: writer, healer that dies twice, back":
+        ("window.again window.refused", S, W(1, 1), HX._replace(runs=2), Fault("back")),
     "off: everyone, writer, healer, back": ("window.doubt", S, E(1, 0), W(2, 1), H("h"), Fault("back")),
 }
 # fmt: on

@@ -29,7 +29,7 @@ from notifications_counter.models import CounterState, DoubtRequest
 from notifications_counter.redis.client import read_all_owed
 from notifications_counter.redis.connection import Connection
 from notifications_counter.sql import counts
-from notifications_counter.upkeep import comparison, flush, generations, heal, switch, walk
+from notifications_counter.upkeep import comparison, flush, generations, heal, phases, switch, walk
 from notifications_counter.upkeep.findings import Result
 from notifications_counter.writes import transaction as log_of_writes
 from notifications_counter.writes import transaction as writes
@@ -48,7 +48,7 @@ STEPS: list[tuple[Any, str]] = [
     (Buffer, "totals:get lease:lease keep:keep look:look cut:cut fetch:fetch drop:drop begin_generation:generation"),
     (counts, "_count:count"),
     (flush.Flusher, "flush:row _store:apply"),
-    (heal, "put_in_force:begin _doubt_requested:requests _ground_overdue:ground row_in_force:check switch_on:on"),
+    (heal, "settle:begin _doubt_requested:requests _ground_overdue:ground situation_of:check"),
     (QuerySet, "delete:delete"),
     (generations, "walk_from_the_start:note"),
     (comparison, "_announced:ask _is_settled:settled"),
@@ -141,7 +141,7 @@ class Replay:
             if owner.total is not None:
                 self.redis.set(self.buffer.key(f"total:{in_force()}:{key}"), owner.total)
         if start.db.gentle:
-            generations.state_row(counter).update(**generations.walk_from_the_start(CounterState.GENTLE))
+            phases.state_row(counter).update(**generations.walk_from_the_start(CounterState.GENTLE))
 
     def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for owner, name, step in ((owner, *each.split(":")) for owner, names in STEPS for each in names.split()):
@@ -162,8 +162,8 @@ class Replay:
         monkeypatch.setattr(walk, "PAGE", 1)
         monkeypatch.setattr(flush, "CHUNK", 1)
         monkeypatch.setattr(flush, "CHEAP", model.CHEAP)
-        for module in (buffer, switch):  # nobody is silent for longer than a step
-            monkeypatch.setattr(module, "OFF_SECONDS", 0)
+        monkeypatch.setattr(phases, "OFF_SECONDS", 0)
+        monkeypatch.setattr(Buffer, "fall_silent", lambda buffer: None)  # nobody is silent for longer than a step
 
     def process(self, me: int, process: Any) -> Any:
         if type(process) is model.Switch:
@@ -248,7 +248,7 @@ class Replay:
         if what == "raw SQL":
             add_rows(self.keys[0], 1, 0)
             yield
-            generations.state_row(votes).update(walk_began_at=timezone.now() - timedelta(days=1))  # one is due
+            phases.state_row(votes).update(walk_began_at=timezone.now() - timedelta(days=1))  # one is due
         elif what == "db back":
             tables: list[Any] = [Vote, VoteCount, CounterState, DoubtRequest]
             copied = [list(table.objects.all()) for table in tables]
@@ -272,7 +272,7 @@ class Replay:
         flying = sum(map(int, self.redis.hvals(self.buffer.key("in_flight"))))
         intents = map(json.loads, self.redis.hvals(self.buffer.key("intents")))
         up = sum(len(intent["owners"] or [""]) for intent in intents if "grounded" not in intent)
-        is_lost = generations.lost(self.buffer.status(), generations.state_row(votes).get(), self.buffer.server())
+        is_lost = phases.lost(phases.state_row(votes).get(), self.buffer.status(), self.buffer.server())
         for i, reader in enumerate(self.models):
             if type(reader) is model.Reader and not self.processes[i].dead:
                 values = {self.at_first[reader.owner].counted(reader.declared)}
@@ -358,6 +358,7 @@ def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
         for move in moves_without(rule, scenario):
             replay.play(move)
         replay.finish()
+    monkeypatch.setattr(buffer, "OFF_SECONDS", 0)
     with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0, DEPLOY_SECONDS=0, WALK_SECONDS=3600):
         be_a_new_process()
         for _ in range(3):

@@ -14,7 +14,8 @@ from django.test import override_settings
 import servers
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification, UserNotificationsCount
-from notifications_counter.monitoring.status import Phase, read_counter
+from notifications_counter.monitoring.status import read_counter
+from notifications_counter.upkeep.phases import Phase
 from tests.support import CLUSTER, is_ready
 
 from . import truth

@@ -27,8 +27,8 @@ from django.test import override_settings
 import servers
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
-from notifications_counter.upkeep.generations import seconds_to_wait
-from notifications_counter.upkeep.switch import put_in_force
+from notifications_counter.upkeep.phases import SERVED
+from notifications_counter.upkeep.switch import settle
 from notifications_counter.writes.rows import columns_of
 from tests.faults.moments import OF_A_FLUSH, OF_A_READ, OF_A_WRITE, OF_HEALING, Countdown, Moments
 from tests.support import be_a_new_process, entries
@@ -229,8 +229,7 @@ def release(condition: Q, sum: str | None) -> None:
 
 def may_heal() -> bool:
     """Whether this release heals. Otherwise another one does, or nobody until DEPLOY_SECONDS are over."""
-    row = put_in_force(unread)
-    return row is not None and not row.off_since and seconds_to_wait(row) <= 0
+    return settle(unread) in SERVED
 
 
 @contextmanager

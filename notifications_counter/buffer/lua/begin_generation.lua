@@ -2,10 +2,17 @@
 -- looks at everyone. Intents stay, and so do their owners in flight.
 -- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)
 -- ARGV  1 generation, the first mark  2 fingerprint of the declaration  3 name of the server, as it said before
--- Reply 1, or 0 if counting is off
+--       4 seconds until every process that takes counting for off asks again
+-- Reply 1, or 0 if some may take it for off
 -- rule: window
-if redis.call('GET', ready) == 'off' then return 0 end
+local now = redis.call('TIME')[1]
+if redis.call('GET', ready) == 'off' then  -- as it was before counting was switched on
+  redis.call('DEL', ready)
+  redis.call('HSET', state, 'on_at', now)
+end
+local on_at = redis.call('HGET', state, 'on_at')
+if on_at and math.abs(now - on_at) < tonumber(ARGV[4]) then return 0 end
 redis.call('UNLINK', pending, flushing, state)
-redis.call('HSET', state, 'mark', ARGV[1], 'server', ARGV[3], 'cut_at', redis.call('TIME')[1])
+redis.call('HSET', state, 'mark', ARGV[1], 'server', ARGV[3], 'cut_at', now)
 redis.call('SET', ready, ARGV[1] .. ':' .. ARGV[2])
 return 1

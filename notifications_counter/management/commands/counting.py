@@ -7,7 +7,7 @@ from django.core.management.base import CommandParser
 from ...counters import Counter, all_counters, counter_named
 from ...monitoring.display import duration, moment
 from ...places import LocalCounter, at_each
-from ...upkeep.generations import state_row
+from ...upkeep.phases import state_row
 from ...upkeep.switch import switch_off, switch_on
 from ..console import CounterCommand, add_places, find_counters
 
