@@ -52,7 +52,7 @@ class Buffer:
         self.fingerprint = fingerprint
         self.is_declared = is_declared
         self._ready = self.key("ready")
-        self._trusted: tuple[str | bytes, str] = "", self.key("total:")  # its last value, and where its totals are
+        self._trusted: tuple[str | bytes, str] = "", self.key(":")  # its last value, and where its totals are
         self.silent_until = 0.0  # by the monotonic clock
 
     def key(self, name: str) -> str:
@@ -100,7 +100,7 @@ class Buffer:
             self.fall_silent()
         if not generation or fingerprint != self.fingerprint:  # rule: declared_read
             return False
-        self._trusted = ready or "", self.key(f"total:{generation}:")
+        self._trusted = ready or "", self.key(f"{generation}:")
         self.is_declared = True
         return True
 

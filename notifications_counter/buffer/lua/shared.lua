@@ -6,7 +6,7 @@ local intents, in_flight, listeners = base .. ':intents', base .. ':in_flight', 
 
 -- Returns the key of an owner's cached total, given the value of ready, or its generation.
 -- rule: generation
-local function total_of(owner, ready_now) return base .. ':total:' .. (ready_now or ''):match('%x*') .. ':' .. owner end
+local function total_of(owner, ready_now) return base .. ':' .. (ready_now or ''):match('%x*') .. ':' .. owner end
 
 -- Returns the cached total at a key, without the flag of an owner in flight (12 or 12!), and the text that is there,
 -- which may also be a lease.
