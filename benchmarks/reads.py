@@ -26,7 +26,7 @@ MGET = f"{LIMIT}`MGET` on a bare connection"  # our read without our code
 
 def pks_of(number: int) -> list[str]:
     """Set totals under keys as long as ours."""
-    keys = [f"{{nc:plain:0}}:total:1:{user}" for user in range(number + 1)]
+    keys = [f"{{nc:plain}}:n4ocuef6k5n5g:6b1f0c9a:{user}" for user in range(number + 1)]
     redis.mset(dict.fromkeys(keys, 50))
     return keys
 

@@ -82,7 +82,7 @@ def generation(buffer: Buffer) -> str:
 
 def total_key(user: Any) -> str:
     """The key of a user's cached total."""
-    return buffer().key(f"total:{generation(buffer())}:{user.pk}")
+    return buffer().key(f"{generation(buffer())}:{user.pk}")
 
 
 def doubted(counter: Counter = unread) -> list[str]:

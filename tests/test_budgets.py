@@ -68,7 +68,7 @@ def of_everybody(number: int) -> Any:
 def forgotten(them: Any) -> Any:
     """Every cached total is dropped, as Redis may at any time."""
     redis = buffer().client.redis
-    redis.delete(*redis.scan_iter(match=f"{buffer().base}:total:*", count=1000))
+    redis.delete(*redis.scan_iter(match=buffer().key("*:*"), count=1000))
     return them
 
 

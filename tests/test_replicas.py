@@ -86,7 +86,7 @@ def test_reads(replica, alice, redis_client):
     for counter in (unread, unread_by_kind):
         counter.flush()
     assert_all_reads(alice)
-    redis_client.delete(*redis_client.scan_iter(match="*:total:*"))
+    redis_client.delete(*redis_client.scan_iter(match="{*}:*:*:*"))
     assert_all_reads(alice)
     with redis_out_of_reach():
         assert_all_reads(alice)

@@ -46,14 +46,15 @@ class Buffer:
     ``is_declared``  whether a flusher has declared the counter, as far as is known, so that Redis is not new
     """
 
+    silent_until = 0.0  # by the monotonic clock
+
     def __init__(self, client: Client, base: str, fingerprint: str, is_declared: bool):
         self.client = client
         self.base = base
         self.fingerprint = fingerprint
         self.is_declared = is_declared
         self._ready = self.key("ready")
-        self._trusted: tuple[str | bytes, str] = "", self.key("total:")  # its last value, and where its totals are
-        self.silent_until = 0.0  # by the monotonic clock
+        self._trusted: tuple[str | bytes, str] = "", self.key(":")  # its last value, and where its totals are
 
     def key(self, name: str) -> str:
         """Return a key of the counter. Scripts build the same: see ``shared.lua``."""
@@ -100,7 +101,7 @@ class Buffer:
             self.fall_silent()
         if not generation or fingerprint != self.fingerprint:  # rule: declared_read
             return False
-        self._trusted = ready or "", self.key(f"total:{generation}:")
+        self._trusted = ready or "", self.key(f"{generation}:")
         self.is_declared = True
         return True
 

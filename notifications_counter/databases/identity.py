@@ -9,6 +9,7 @@ row and, because a copy has the same, of its name. Each process asks for it once
 from __future__ import annotations
 
 import os
+from base64 import b32encode
 from contextlib import nullcontext
 from hashlib import sha256
 from socket import gethostname
@@ -107,5 +108,5 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which has no forks
 
 
 def digest(*parts: object) -> str:
-    """Return a short digest of the texts of some objects."""
-    return sha256("\0".join(map(str, parts)).encode()).hexdigest()[:16]
+    """Return a digest of the texts of some objects: 64 bits in 13 letters and digits, as it is in each key."""
+    return b32encode(sha256("\0".join(map(str, parts)).encode()).digest()[:8]).decode().rstrip("=").lower()

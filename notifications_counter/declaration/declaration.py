@@ -181,7 +181,7 @@ class Declaration(Owners):
             return self._buffers[database.id]
         except KeyError:
             client = Refusing(database.problem) if database.problem else client_of(options.CACHE_ALIAS)
-            base = f"{{{options.KEY_PREFIX}:counter:{self.name}}}:{database.id}"
+            base = f"{{{options.KEY_PREFIX}:{self.name}}}:{database.id}"
             buffer = Buffer(client, base, self.fingerprint, self.name in database.declared)
             return buffer if database.problem else self._buffers.setdefault(database.id, buffer)
 

@@ -29,11 +29,11 @@ class DatabaseId(models.Model):
 
 class Mark(str):
     """What the database has of the last batch: a generation, or how many owners of a batch are stored. It ends with a
-    random text, so none is written twice (rule: mark)."""
+    random text, so none is written twice (rule: mark). A generation is short, because it is in each total's key."""
 
     @classmethod
     def of_generation(cls) -> Mark:
-        return cls(uuid4().hex[:12])
+        return cls(uuid4().hex[:8])
 
     @classmethod
     def of_chunk(cls, batch: str, stored: int) -> Mark:

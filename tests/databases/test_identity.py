@@ -64,7 +64,7 @@ def test_a_database_without_the_table_counts_rows_and_keeps_nothing(kept: Any, r
     with connection.schema_editor() as editor:
         editor.delete_model(DatabaseId)
     identity.databases.clear()
-    before = set(redis_client.scan_iter(match=f"{{{options.KEY_PREFIX}:counter:unread}}*"))
+    before = set(redis_client.scan_iter(match=f"{{{options.KEY_PREFIX}:unread}}*"))
     try:
         assert unread.count(kept) == 3
         Notification.objects.create(user=kept, title="unseen by Redis")
@@ -76,7 +76,7 @@ def test_a_database_without_the_table_counts_rows_and_keeps_nothing(kept: Any, r
         with transaction.atomic():
             assert unread.count(kept) == 4
             assert rows(kept) == 4  # the transaction was not spoiled
-        assert set(redis_client.scan_iter(match=f"{{{options.KEY_PREFIX}:counter:unread}}*")) == before
+        assert set(redis_client.scan_iter(match=f"{{{options.KEY_PREFIX}:unread}}*")) == before
     finally:
         with connection.schema_editor() as editor:
             editor.create_model(DatabaseId)

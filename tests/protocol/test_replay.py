@@ -139,7 +139,7 @@ class Replay:
         be_a_new_process()
         for key, owner in zip(self.keys, start.redis.owners, strict=True):
             if owner.total is not None:
-                self.redis.set(self.buffer.key(f"total:{in_force()}:{key}"), owner.total)
+                self.redis.set(self.buffer.key(f"{in_force()}:{key}"), owner.total)
         if start.db.gentle:
             phases.state_row(counter).update(**generations.walk_from_the_start(CounterState.GENTLE))
 
@@ -367,7 +367,7 @@ def test_what_breaks_the_model_without_a_rule_does_not_break_the_real_thing(
     assert ((status := replay.buffer.status()).intents, status.batch, DoubtRequest.objects.count()) == (0, "", 0)
     assert votes.counts(replay.keys) == (right := counts.count_rows(votes, replay.keys))
     for key, rows in right.items():
-        cached = replay.redis.get(replay.buffer.key(f"total:{in_force()}:{key}"))
+        cached = replay.redis.get(replay.buffer.key(f"{in_force()}:{key}"))
         assert (stored(key, votes), cached) == (rows, b"%d" % rows)
     assert not replay.redis.exists(replay.buffer.key("in_flight"))
     announce(replay.buffer, "last", list(map(str, replay.keys)))

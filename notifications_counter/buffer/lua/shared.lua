@@ -6,7 +6,7 @@ local intents, in_flight, listeners = base .. ':intents', base .. ':in_flight', 
 
 -- Returns the key of an owner's cached total, given the value of ready, or its generation.
 -- rule: generation
-local function total_of(owner, ready_now) return base .. ':total:' .. (ready_now or ''):match('%x*') .. ':' .. owner end
+local function total_of(owner, ready_now) return base .. ':' .. (ready_now or ''):match('%x*') .. ':' .. owner end
 
 -- Returns the cached total at a key, without the flag of an owner in flight (12 or 12!), and the text that is there,
 -- which may also be a lease.
@@ -49,6 +49,11 @@ local function add(owner, delta, ready_now, others)
   elseif total then
     redis.call('DEL', key)
   end
+end
+
+-- Notes since when somebody is pending.
+local function note_pending()
+  if redis.call('EXISTS', pending) == 1 then redis.call('HSETNX', state, 'pending_since', redis.call('TIME')[1]) end
 end
 
 -- Deletes nothing from a hash. After such a first write, Redis allows a script others even without memory.
