@@ -1,5 +1,5 @@
 from django.apps import AppConfig
-from django.db.models.signals import post_migrate
+from django.db.models.signals import post_migrate, pre_migrate
 from django.utils.translation import gettext_lazy as _
 
 from .internals import autodiscover_modules
@@ -16,6 +16,7 @@ class NotificationsCounterConfig(AppConfig):
         from .internals import unknown_methods
         from .monitoring.history import keep
         from .signals import event_reported
+        from .upkeep import new_tables
         from .upkeep.distrust import distrust_django
         from .writes import hook
 
@@ -25,4 +26,6 @@ class NotificationsCounterConfig(AppConfig):
             distrust_django()
         else:
             hook.install()
+        pre_migrate.connect(new_tables.note_missing, sender=self)
+        post_migrate.connect(new_tables.declare, sender=self)
         post_migrate.connect(look_up_after_migrate, sender=self)

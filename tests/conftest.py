@@ -21,6 +21,7 @@ import servers
 from notifications_counter import counters
 from notifications_counter.counters import BUILT_IN, all_counters, unread, unseen
 from notifications_counter.declaration import declarations
+from notifications_counter.models import CounterState
 from notifications_counter.redis.client import Client, client_of
 from notifications_counter.testing import isolated_counters
 
@@ -70,6 +71,13 @@ def _known_server(django_db_blocker: Any) -> None:
     if connection.vendor == "mysql":
         with django_db_blocker.unblock():
             assert connection.mysql_version
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
+    """What `migrate` has noted is there for the first test only: those that commit flush all tables."""
+    with django_db_blocker.unblock():
+        CounterState.objects.all().delete()
 
 
 @pytest.fixture(autouse=True)

@@ -76,7 +76,7 @@ def look_up(connection: BaseDatabaseWrapper) -> Database:
             with connection.cursor() as cursor:
                 cursor.execute(f"SELECT uid, {name} FROM {table}")
                 row = cursor.fetchone()
-            rows = _rows(connection, "CounterState").exclude(fingerprint="")
+            rows = _rows(connection, "CounterState").exclude(fingerprint="").exclude(declared_at=None)
             declared = frozenset(rows.values_list("counter", flat=True))
     except DatabaseError as error:
         problem = f"The id of database {connection.alias!r} cannot be read: {error}. If its table is missing, run "

@@ -79,7 +79,7 @@ class Migration(migrations.Migration):
                 ("skipped", models.PositiveBigIntegerField(default=0, verbose_name="skipped counts")),
                 ("skipped_at", models.DateTimeField(null=True, verbose_name="last skipped count at")),
                 ("fingerprint", models.CharField(blank=True, max_length=32, verbose_name="declaration")),
-                ("declared_at", models.DateTimeField(default=timezone.now, verbose_name="in force since")),
+                ("declared_at", models.DateTimeField(default=timezone.now, null=True, verbose_name="in force since")),
                 ("replaced", models.TextField(blank=True, verbose_name="replaced declarations")),
                 ("healed_at", models.DateTimeField(default=timezone.now, verbose_name="last heal at")),
                 ("off_since", models.DateTimeField(null=True, verbose_name="off since")),

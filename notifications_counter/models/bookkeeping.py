@@ -61,7 +61,8 @@ class CounterState(models.Model):
     ``walk_resumes_at``  when its next page is due
     ``wrong``            how many wrong counts walks have found, the last one at ``wrong_at``
     ``skipped``          how often a count could not be stored, the last time at ``skipped_at``
-    ``fingerprint``      of the declaration in force since ``declared_at``
+    ``fingerprint``      of the declaration in force since ``declared_at``, NULL if `migrate` has made the table since,
+                         and no flusher has served the counter
     ``replaced``         the fingerprints that were in force before
     ``healed_at``        when a flusher last healed by that declaration, up to a third of DEPLOY_SECONDS too early
     ``off_since``        when counting was switched off, NULL if it is on
@@ -81,7 +82,7 @@ class CounterState(models.Model):
     skipped = models.PositiveBigIntegerField(_("skipped counts"), default=0)
     skipped_at = models.DateTimeField(_("last skipped count at"), null=True)
     fingerprint = models.CharField(_("declaration"), max_length=32, blank=True)
-    declared_at = models.DateTimeField(_("in force since"), default=timezone.now)
+    declared_at = models.DateTimeField(_("in force since"), null=True, default=timezone.now)
     replaced = models.TextField(_("replaced declarations"), blank=True)
     healed_at = models.DateTimeField(_("last heal at"), default=timezone.now)
     off_since = models.DateTimeField(_("off since"), null=True)

@@ -25,7 +25,7 @@ from ..models import DoubtRequest
 from ..places import LocalCounter, Place, at, here, visible_counters
 from ..redis.client import RECENT_SECONDS, client_of, trouble_call
 from ..redis.replies import as_text
-from ..upkeep.phases import Phase, situation_of
+from ..upkeep.phases import Phase, seconds_to_wait, situation_of
 from .display import duration, grouped, moment
 
 MAX_AGE = 300.0
@@ -85,6 +85,7 @@ class CounterStatus:
     ``overdue``         how many of them are older than HEAL_AFTER, of at most 100
     ``phase``           what happens to the counter
     ``off_since``       when counting was switched off, in seconds since 1970
+    ``declared_until``  until when rows are counted after a declaration, in seconds since 1970
     ``walked_to``       the last owner that has been compared, while the counter is walking
     ``wrong``           wrong counts that walks and recounts have found; ``wrong_age``: age of the last
     ``skipped``         how often a count could not be stored; ``skipped_age``: age of the last time
@@ -104,6 +105,7 @@ class CounterStatus:
     overdue: int = 0
     phase: Phase = Phase.NORMAL
     off_since: float | None = None
+    declared_until: float | None = None
     walked_to: str = ""
     wrong: int = 0
     wrong_age: float | None = None
@@ -135,9 +137,10 @@ class CounterStatus:
                 "Start flush_counters with the code and settings of the newest release, and stop all others."
             ),
             Phase.DECLARED: _(
-                "The counter is new, was off, or its declaration has changed. Rows are counted for DEPLOY_SECONDS, "
-                "until all processes have the new one, and then until flush_counters runs."
-            ),
+                "The counter is new, was off, or its declaration has changed, and processes may still run as before. "
+                "Reads count rows until %(until)s (DEPLOY_SECONDS), and then until flush_counters runs."
+            )
+            % {"until": moment(self.declared_until or 0)},
             Phase.DUE: _(
                 "Redis is new or has lost data, or nobody has been counted yet. Until flush_counters runs, reads count "
                 "rows, and if Redis came back with older data, counts can be wrong. Is flush_counters running, with "
@@ -291,6 +294,7 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
         overdue=sum(not 0 <= seconds < options.HEAL_AFTER for seconds in ages),  # below 0: the clock was set back
         phase=phase,
         off_since=row.off_since.timestamp() if row.off_since else None,
+        declared_until=time.time() + seconds_to_wait(row) if phase == Phase.DECLARED else None,
         walked_to=row.walked_to or "" if phase == Phase.WALKING else "",
         wrong=row.wrong,
         wrong_age=age(row.wrong_at),

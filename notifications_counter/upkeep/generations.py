@@ -67,5 +67,6 @@ def begin_generation(counter: Declaration, reason: str = "") -> None:
         mark = Mark.of_generation()
         if not buffer.begin_generation(mark, server):
             return
-        state_row(counter).update(mark=mark, **walk_from_the_start(CounterState.FULL_SPEED))
+        since, walk = row.declared_at or timezone.now(), walk_from_the_start(CounterState.FULL_SPEED)
+        state_row(counter).update(mark=mark, declared_at=since, **walk)
     report("generation", counter, level=logging.WARNING if row.mark else logging.INFO, reason=reason)

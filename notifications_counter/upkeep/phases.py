@@ -101,8 +101,10 @@ def lost(row: CounterState, status: BufferStatus, server: str) -> str:
 
 def seconds_to_wait(row: CounterState) -> float:
     """Return for how many seconds readers go on to count rows after a declaration, until a generation may begin; 0 or
-    less once that time is over, or one has begun (rule: window)."""
-    return 0.0 if row.mark else deploy_seconds() - (timezone.now() - row.declared_at).total_seconds()
+    less once that time is over, or one has begun (rule: window), or no process can have another declaration."""
+    if row.mark or row.declared_at is None:
+        return 0.0
+    return deploy_seconds() - (timezone.now() - row.declared_at).total_seconds()
 
 
 def deploy_seconds() -> float:

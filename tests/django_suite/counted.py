@@ -23,13 +23,14 @@ from django.db.models import (
     QuerySet,
     Sum,
 )
-from django.db.models.signals import post_migrate
+from django.db.models.signals import post_migrate, pre_migrate
 
 from notifications_counter.checks.counters import KEY_FIELDS, check_changes, check_columns
 from notifications_counter.counters import Counter
 from notifications_counter.databases.identity import look_up_after_migrate
 from notifications_counter.declaration import Declaration, declarations
 from notifications_counter.models.fields import is_converted_by_django, target_of
+from notifications_counter.upkeep import new_tables
 from notifications_counter.writes import hook
 from notifications_counter.writes.change import EVERYONE, Change
 from notifications_counter.writes.ledger import Ledger
@@ -71,7 +72,9 @@ def hide_the_app() -> None:
     models["notification"]._meta.get_field(
         "user"
     ).remote_field.on_delete = DO_NOTHING  # no query when a user is deleted
-    post_migrate.disconnect(look_up_after_migrate, sender=apps.get_app_config(OURS))
+    for signal in (pre_migrate, post_migrate):
+        for receiver in (new_tables.note_missing, new_tables.declare, look_up_after_migrate):
+            signal.disconnect(receiver, sender=apps.get_app_config(OURS))
 
 
 # ------------------------------------------------------------------ counters

@@ -22,6 +22,7 @@ CORE = [name for name in CORE if name.split(".")[1] not in ("inbox", "contrib")]
 
 # What the settings of a new project lack. It has only the core and the admin.
 SETTINGS = """
+DEBUG = False
 ALLOWED_HOSTS = ["*"]
 INSTALLED_APPS.append("notifications_counter")
 DATABASES["default"]["OPTIONS"] = {"transaction_mode": "IMMEDIATE"}

@@ -94,7 +94,7 @@ def test_a_deployment(alice, bob, caplog):
             assert unread.flush() == Result()
             assert not is_ready()
             (problem,) = status_of(unread).problems
-            assert (problem.kind, "Rows are counted for DEPLOY_SECONDS" in problem.text) == ("declared", True)
+            assert (problem.kind, "(DEPLOY_SECONDS)" in problem.text) == ("declared", True)
         assert [record.levelname for record in caplog.records if getattr(record, "event", "") == "replaced"] == [
             "ERROR"
         ]
@@ -209,6 +209,20 @@ def test_a_release_that_is_rolled_back(old, alice, caplog):
     run(unread)  # it is deployed again
     run(old)
     assert in_force() == {unread.fingerprint}
+
+
+@pytest.mark.parametrize("by", ["this release", "another one"])
+def test_a_table_that_migrate_has_just_made(alice, by):
+    """Nobody writes there by another declaration, unless another one follows before it has ever been flushed."""
+    fingerprint = unread.fingerprint if by == "this release" else "another"
+    CounterState.objects.create(counter="unread", fingerprint=fingerprint, declared_at=None)
+    be_a_new_process()
+    with entries(DEPLOY_SECONDS=HOUR):
+        create(alice)
+        assert not DoubtRequest.objects.exists()
+        unread.flush()
+        assert is_ready() == bool(stored(alice)) == (by == "this release")
+    assert_reads(alice)
 
 
 def test_a_third_release(old):
