@@ -77,7 +77,7 @@ def confirm(buffer: Buffer, intent: str, deltas: Mapping[str, Delta]) -> None:
 
 def generation(buffer: Buffer) -> str:
     """The generation whose totals readers may use, empty if there is none."""
-    return buffer.status().ready.partition(":")[0]
+    return buffer.status().generation
 
 
 def total_key(user: Any) -> str:

@@ -15,7 +15,7 @@ from ..exceptions import BufferUnavailable
 from ..redis.calls import ARGUMENTS, REASON, Argument, Call, Scripts, T, chunked, command
 from ..redis.client import Client
 from ..redis.replies import as_bytes, as_integer, as_pairs, as_text
-from .types import OFF, OWNERS_PER_CALL, BufferStatus, Delta, Fetched, IntentAge, Lease, Look, as_json
+from .types import OFF, OWNERS_PER_CALL, BufferStatus, Delta, Fetched, IntentAge, Lease, Look, as_json, parse_ready
 
 SCRIPTS = Scripts(__package__)
 
@@ -96,10 +96,11 @@ class Buffer:
     def _trust(self, ready: str | bytes | None) -> bool:
         """Read totals under this value of ``ready`` from now on. Returns False if there are none: it is missing, says
         that counting is off, or belongs to another declaration."""
-        generation, _, fingerprint = as_text(ready or "").partition(":")
-        if generation == OFF:
+        text = as_text(ready or "")
+        if text == OFF:
             self.fall_silent()
-        if not generation or fingerprint != self.fingerprint:  # rule: declared_read
+        generation, fingerprint = parse_ready(text)
+        if fingerprint != self.fingerprint:  # rule: declared_read
             return False
         self._trusted = ready or "", self.key(f"{generation}:")
         self.is_declared = True
@@ -119,16 +120,15 @@ class Buffer:
         token = uuid4().hex
         [reply] = self.client.send([self._script("lease", as_json(owner_keys), self.fingerprint, token, str(LEASE))])
         if isinstance(reply, BufferUnavailable):
-            return Lease("", token, frozenset())
-        generation, *indexes = reply
-        return Lease(as_text(generation), token, frozenset(owner_keys[index - 1] for index in indexes))
+            return Lease(token, frozenset())
+        return Lease(token, frozenset(owner_keys[index - 1] for index in reply))
 
     def keep(self, lease: Lease, counts: Mapping[str, int]) -> None:
         """Cache counts of rows for owners whose leases are still there."""
         kept = {owner_key: count for owner_key, count in counts.items() if owner_key in lease.owner_keys}
         if kept:
             texts = json.dumps(list(map(str, kept.values())))
-            args = lease.generation, lease.token, str(options.TOTAL_TTL), as_json(list(kept)), texts
+            args = lease.token, str(options.TOTAL_TTL), as_json(list(kept)), texts
             self.client.send([self._script("keep", *args)])  # the counts are right, whether Redis answers or not
 
     # ----------------------------------------------------------------- writes

@@ -21,10 +21,15 @@ OFF = "off"
 """The value of `ready` while counting is off."""
 
 
-class Lease(NamedTuple):
-    """The right to cache the counts of these owners in a generation. Without owners, nothing may be cached."""
+def parse_ready(value: str) -> tuple[str, str]:
+    """Return the generation in a value of ``ready``, and the fingerprint of its declaration; empty if there is none."""
+    generation, _, fingerprint = value.partition(":")
+    return (generation, fingerprint) if fingerprint else ("", "")
 
-    generation: str
+
+class Lease(NamedTuple):
+    """The right to cache the counts of these owners, while the generation lasts. Without owners, nothing may be."""
+
     token: str
     owner_keys: frozenset[str]
 
@@ -93,6 +98,11 @@ class BufferStatus:
         texts, numbers = reply
         values: list[Any] = [as_text(text or "") for text in texts]
         return cls(*values, *(as_integer(number or 0) or 0 for number in numbers))
+
+    @property
+    def generation(self) -> str:
+        """The generation whose totals readers may use; empty if there is none."""
+        return parse_ready(self.ready)[0]
 
     @property
     def age(self) -> int:

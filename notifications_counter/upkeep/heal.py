@@ -11,7 +11,7 @@ from ..models import DoubtRequest
 from ..sql.everyone import PAGE
 from .findings import Result
 from .generations import begin_generation, forbid_other_rows, forbid_replaced
-from .phases import SERVED, Phase, situation_of
+from .phases import Phase, situation_of
 from .switch import settle
 from .walk import Walker
 
@@ -24,7 +24,7 @@ def heal(counter: Declaration, seconds: float) -> Result:
     ``Counter.heal``."""
     forbid_transaction(counter.db)
     forbid_other_rows(counter)
-    if settle(counter) not in SERVED:
+    if not settle(counter):
         return Result()
     _doubt_requested(counter)
     _ground_overdue(counter.buffer)

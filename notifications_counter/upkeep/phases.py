@@ -12,7 +12,6 @@ from django.utils import timezone
 
 from ..buffer import BufferStatus
 from ..buffer.buffer import OFF_SECONDS
-from ..buffer.types import OFF
 from ..conf import options
 from ..declaration import Declaration
 from ..models import CounterState, Mark
@@ -33,13 +32,14 @@ class Phase(StrEnum):
     NORMAL = ""
 
 
-SERVED = (Phase.DUE, Phase.WALKING, Phase.NORMAL)
-"""In these phases, flushers serve the counter by this process's declaration."""
-
-
 def state_row(counter: Declaration) -> QuerySet[CounterState]:
     """Return the row of a counter, if it has been healed once."""
     return CounterState.objects.using(counter.db).filter(counter=counter.name)
+
+
+def row_of(counter: Declaration) -> CounterState:
+    """Return the row of a counter, or one that is not saved yet."""
+    return state_row(counter).first() or CounterState()
 
 
 def row_in_force(counter: Declaration) -> QuerySet[CounterState]:
@@ -59,24 +59,28 @@ class Situation(NamedTuple):
 
 def situation_of(counter: Declaration) -> Situation:
     """Ask the database and Redis. BufferUnavailable, or a database error, if one is out of reach."""
-    row = state_row(counter).first() or CounterState()
-    status = counter.buffer.status()
+    row, status = row_of(counter), counter.buffer.status()
     return Situation(phase_of(row, status, counter.buffer.server(), counter.fingerprint), row, status)
 
 
 def phase_of(row: CounterState, status: BufferStatus, server: str, fingerprint: str) -> Phase:
     """Return what happens to a counter, given what the database and Redis say, and this process's declaration."""
+    if phase := phase_by_row(row, fingerprint):
+        return phase
+    if lost(row, status, server):
+        return Phase.DUE
+    return Phase.WALKING if row.walk_speed == row.FULL_SPEED else Phase.NORMAL
+
+
+def phase_by_row(row: CounterState, fingerprint: str) -> Phase | None:
+    """Return the phase as far as the database decides it; None if Redis has to be asked, too."""
     if row.off_since:
         return Phase.OFF
     if not row.fingerprint:
         return Phase.NEW
     if row.fingerprint != fingerprint:
         return Phase.REPLACED
-    if seconds_to_wait(row) > 0:
-        return Phase.DECLARED
-    if lost(row, status, server):
-        return Phase.DUE
-    return Phase.WALKING if row.walk_speed == row.FULL_SPEED else Phase.NORMAL
+    return Phase.DECLARED if seconds_to_wait(row) > 0 else None
 
 
 def lost(row: CounterState, status: BufferStatus, server: str) -> str:
@@ -91,7 +95,7 @@ def lost(row: CounterState, status: BufferStatus, server: str) -> str:
     # rules: ready, server
     if status.server != server:
         return OTHER_REDIS
-    if status.ready in ("", OFF):
+    if not status.generation:
         return NOT_READY
     # rule: agree
     if status.mark != row.mark and not (status.batch and Mark(row.mark).batch == status.batch):

@@ -14,7 +14,16 @@ from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
 from ..models import CounterState
 from ..reports import report
-from .phases import Phase, deploy_seconds, row_in_force, seconds_to_wait, situation_of, state_row, when_all_tell
+from .phases import (
+    Phase,
+    deploy_seconds,
+    phase_by_row,
+    row_in_force,
+    row_of,
+    seconds_to_wait,
+    state_row,
+    when_all_tell,
+)
 
 _in_force = set[tuple[str, str]]()
 """Declarations, by keys and fingerprint, that this process has found or put in force."""
@@ -22,15 +31,16 @@ _told = set[tuple[str, str]]()
 """Those of which it has told that another one has replaced them."""
 
 
-def settle(counter: Declaration) -> Phase:
-    """Take the step of the phase in which a counter is, and of the next, until nothing changes. Returns that phase."""
-    before, (phase, row, _) = None, situation_of(counter)
-    while phase in STEPS and phase != before:
+def settle(counter: Declaration) -> bool:
+    """Take the steps of the phases in which nobody is served, one after another, until nothing changes. Returns whether
+    the counter is served by this process's declaration."""
+    before, row = None, row_of(counter)
+    while (phase := phase_by_row(row, counter.fingerprint)) and phase != before:
         STEPS[phase](counter)
-        before, (phase, row, _) = phase, situation_of(counter)
+        before, row = phase, row_of(counter)
     if row.fingerprint == counter.fingerprint:
         note_in_force(counter, row)
-    return phase
+    return phase is None
 
 
 def declare(counter: Declaration) -> bool:

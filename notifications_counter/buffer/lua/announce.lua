@@ -3,7 +3,6 @@
 -- KEYS  state (hash)  ready (text)  intents (hash)  in_flight (hash)
 -- ARGV  1 intent  2 owners of the intent, as JSON; [] for everyone  3 '1' if a flusher has declared the counter
 -- Reply 1; 0 if Redis is new or was emptied; 2 if counting is off
-local ready_now = redis.call('GET', ready)
 if ready_now == 'off' then return 2 end
 -- rule: unknown_redis
 if ARGV[3] == '1' and redis.call('HEXISTS', state, 'mark') == 0 then return 0 end
@@ -15,7 +14,7 @@ local owners = cjson.decode(ARGV[2])
 for _, owner in ipairs(owners) do
   -- rule: flying
   redis.call('HINCRBY', in_flight, owner, 1)
-  local key = total_of(owner, ready_now)
+  local key = total_of(owner)
   local total, cached = total_at(key)
   -- rules: flagged, lease
   if total then redis.call('SET', key, total .. '!', 'KEEPTTL') elseif cached then redis.call('DEL', key) end
@@ -23,6 +22,6 @@ end
 if #owners == 0 then
   redis.call('HINCRBY', in_flight, EVERYONE, 1)
   -- rule: everyone
-  redis.call('DEL', ready)
+  doubt_everyone()
 end
 return 1

@@ -6,7 +6,7 @@
 -- Reply 1, or 0 if some may take it for off
 -- rule: window
 local now = redis.call('TIME')[1]
-if redis.call('GET', ready) == 'off' then  -- as it was before counting was switched on
+if ready_now == 'off' then  -- as it was before counting was switched on
   redis.call('DEL', ready)
   redis.call('HSET', state, 'on_at', now)
 end

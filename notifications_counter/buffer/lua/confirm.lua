@@ -6,20 +6,19 @@
 -- ARGV  1 fingerprint of the declaration  2 id of the intent
 --       3 its owners, as JSON; [] for everyone  4 their deltas, as JSON (null: unknown)
 -- Publishes the changed owners for open streams.
-local ready_now = redis.call('GET', ready)
 run_without_memory(intents)
 local intent = intent_of(redis.call('HGET', intents, ARGV[2]))
 -- rules: registry, grounded
 local lands = intent and not intent.grounded
 -- rule: declared
-local is_trusted = ready_now and ready_now:match(':(.*)') == ARGV[1]
+local is_trusted = fingerprint == ARGV[1]
 local deltas, changed = cjson.decode(ARGV[4]), {}
 for i, owner in ipairs(cjson.decode(ARGV[3])) do
   local delta = deltas[i]
   local others = lands and land(owner)
   -- rule: unknown
   local is_known = lands and is_trusted and delta ~= cjson.null
-  if is_known then add(owner, delta, ready_now, others) else doubt(owner, ready_now) end
+  if is_known then add(owner, delta, others) else doubt(owner) end
   if delta ~= 0 then changed[#changed + 1] = owner end
 end
 if ARGV[3] == '[]' then

@@ -2,8 +2,7 @@
 -- KEYS  pending (zset)  state (hash)  ready (text)  listeners (text)
 -- ARGV  the owners; none for everyone
 -- Publishes the owners for open streams.
-local ready_now = redis.call('GET', ready)
-for _, owner in ipairs(ARGV) do doubt(owner, ready_now) end
+for _, owner in ipairs(ARGV) do doubt(owner) end
 if #ARGV == 0 then doubt_everyone() end
 note_pending()
 tell_listeners(ARGV)

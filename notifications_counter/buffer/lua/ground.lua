@@ -5,7 +5,7 @@
 -- ARGV  1 intent  2 '1' to drop it
 -- Publishes its owners for open streams.
 run_without_memory(intents)
-local entry, ready_now = redis.call('HGET', intents, ARGV[1]), redis.call('GET', ready)
+local entry = redis.call('HGET', intents, ARGV[1])
 if not entry then return end
 local intent = intent_of(entry)
 local owners = intent and intent.owners or {}
@@ -13,7 +13,7 @@ local owners = intent and intent.owners or {}
 local lands = intent and not intent.grounded
 for _, owner in ipairs(owners) do
   -- rule: given_up
-  doubt(owner, ready_now)
+  doubt(owner)
   if lands then land(owner) end
 end
 if #owners == 0 then

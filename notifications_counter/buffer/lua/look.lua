@@ -3,8 +3,8 @@
 -- ARGV  1 owners, as JSON
 -- Reply ready, batch and mark ('' where there is none); a list of what is cached of each owner; one of their pending
 --       deltas, and one of their flushing ones
-local owners, ready_now, totals = cjson.decode(ARGV[1]), redis.call('GET', ready), {}
-for i, owner in ipairs(owners) do totals[i] = total_of(owner, ready_now) end
+local owners, totals = cjson.decode(ARGV[1]), {}
+for i, owner in ipairs(owners) do totals[i] = total_of(owner) end
 local batch, mark = unpack(redis.call('HMGET', state, 'batch', 'mark'))
 return {
   {ready_now or '', batch or '', mark or ''},

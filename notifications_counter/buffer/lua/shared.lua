@@ -4,9 +4,14 @@ local base = KEYS[1]:match('(.*):')
 local pending, flushing, state, ready = base .. ':pending', base .. ':flushing', base .. ':state', base .. ':ready'
 local intents, in_flight, listeners = base .. ':intents', base .. ':in_flight', base .. ':listeners'
 
--- Returns the key of an owner's cached total, given the value of ready, or its generation.
+-- The value of ready, and the generation and the fingerprint in it; these are '' and not that of any declaration while
+-- there is none, or it says 'off'.
+local ready_now = redis.call('GET', ready)
+local generation, fingerprint = (ready_now or ''):match('(%x*):?(.*)')
+
+-- Returns the key of an owner's cached total.
 -- rule: generation
-local function total_of(owner, ready_now) return base .. ':' .. (ready_now or ''):match('%x*') .. ':' .. owner end
+local function total_of(owner) return base .. ':' .. generation .. ':' .. owner end
 
 -- Returns the cached total at a key, without the flag of an owner in flight (12 or 12!), and the text that is there,
 -- which may also be a lease.
@@ -20,9 +25,9 @@ local EVERYONE = '\255'
 
 -- Puts an owner in doubt. There is no total and no lease any more, so the next reader counts rows. Its pending delta is
 -- infinite, which stands for unknown, and stays so whatever is added.
-local function doubt(owner, ready_now)
+local function doubt(owner)
   -- rules: doubt, lease
-  redis.call('DEL', total_of(owner, ready_now))
+  redis.call('DEL', total_of(owner))
   -- rule: touch (without a generation, nobody flushes; the next one looks at everyone)
   if ready_now then redis.call('ZADD', pending, '+inf', owner) end
 end
@@ -30,7 +35,7 @@ end
 -- Puts everyone in doubt until a generation begins. While counting is off, everyone is.
 local function doubt_everyone()
   -- rule: window (it begins once nobody is silent any more, and `off` shows that somebody may be)
-  if redis.call('GET', ready) ~= 'off' then redis.call('DEL', ready) end
+  if ready_now ~= 'off' then redis.call('DEL', ready) end
 end
 
 -- Returns whether a number, also as text, is an integer that was not rounded: Lua and sorted sets use doubles.
@@ -38,9 +43,9 @@ local function is_exact(number) return math.abs(tonumber(number)) < 2 ^ 53 end
 
 -- Adds a delta to what is pending of an owner, and to its cached total, which keeps its flag if the owner is named by
 -- other intents.
-local function add(owner, delta, ready_now, others)
+local function add(owner, delta, others)
   if delta ~= 0 then redis.call('ZINCRBY', pending, string.format('%.0f', delta), owner) end
-  local key = total_of(owner, ready_now)
+  local key = total_of(owner)
   local total = total_at(key)
   local sum = total and is_exact(total) and tonumber(total) + delta
   if sum and is_exact(sum) then

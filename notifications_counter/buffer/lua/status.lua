@@ -6,7 +6,7 @@ local refusal = redis.pcall('SET', base .. ':absent', '', 'XX')
 local texts = redis.call('HMGET', state, 'server', 'batch', 'mark', 'failure')
 local times = redis.call('HMGET', state, 'ran_at', 'flushing_since', 'pending_since')
 return {
-  {redis.call('GET', ready), refusal and refusal.err, unpack(texts)},
+  {ready_now, refusal and refusal.err, unpack(texts)},
   {times[2] or times[3], times[1], redis.call('TIME')[1], redis.call('ZCARD', pending), redis.call('ZCARD', flushing),
     redis.call('HLEN', intents)},
 }
