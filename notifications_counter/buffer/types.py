@@ -70,16 +70,17 @@ class BufferStatus:
 
     ``ready`` is what readers may use, and ``server`` the name of the server when the generation began. ``batch`` is the
     batch under way, and ``mark`` that of the last one that was dropped, or of the generation.
-    ``cut_at`` is when `pending` was last empty. The flusher last ``ran_at`` this time of its own clock,
-    and ``failure`` says why it failed, if it did.
+    Redis was told of the oldest change that waits ``since`` this time. The flusher last ``ran_at`` this time of its own
+    clock, and ``failure`` says why it failed, if it did. ``refusal`` says why Redis refuses changes, if it does.
     """
 
     ready: str = ""
+    refusal: str = ""
     server: str = ""
     batch: str = ""
     mark: str = ""
     failure: str = ""
-    cut_at: int = 0
+    since: int = 0
     ran_at: int = 0
     now: int = 0
     pending: int = 0
@@ -95,8 +96,8 @@ class BufferStatus:
 
     @property
     def age(self) -> int:
-        """Seconds for which the oldest change may have waited to be flushed."""
-        return max(0, self.now - self.cut_at) if self.pending or self.flushing else 0
+        """Seconds for which the oldest change has waited to be flushed."""
+        return max(0, self.now - self.since) if self.pending or self.flushing else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ METRICS: list[tuple[str, str, Callable[[CounterStatus], float]]] = [
     ("waiting_owners", "Owners that wait for the flusher.", lambda c: c.waiting),
     ("waiting_seconds", "Age of the oldest change or request that waits for the flusher.", lambda c: c.age),
     ("failing", "Did the last run of the flusher fail?", lambda c: bool(c.failure)),
+    ("refuses_changes", "Does Redis refuse changes, as when it is full?", lambda c: bool(c.refusal)),
     ("intents_in_flight", "Intents that are announced to Redis and not confirmed.", lambda c: c.in_flight),
     ("overdue_intents", "Intents in flight for longer than HEAL_AFTER.", lambda c: c.overdue),
     (

@@ -4,7 +4,7 @@ the dashboard."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -116,6 +116,7 @@ class CounterStatus:
     ``skipped``         how often a count could not be stored; ``skipped_age``: age of the last time
     ``walk_age``        how long ago the last walk began
     ``last_run``        age of the flusher's last run; ``failure``: why it failed, or empty
+    ``refusal``         why Redis refuses changes, or empty
     """
 
     name: str
@@ -137,6 +138,7 @@ class CounterStatus:
     walk_age: float | None = None
     last_run: float | None = None
     failure: str = ""
+    refusal: str = ""
 
     @property
     def place(self) -> Place:
@@ -172,6 +174,11 @@ class CounterStatus:
         if self.failure:
             text = _("The last run of flush_counters failed, %(age)s ago. Its log says more.")
             yield Problem(self.name, "failed", text % {"age": duration(self.last_run or 0)}, self.failure)
+        if self.refusal:
+            text = _(
+                "Redis refuses changes, so rows are counted. If it is full, raise its maxmemory, or find what fills it."
+            )
+            yield Problem(self.name, "refuses", text, self.refusal)
         if self.age > max_age and not self.off_since:
             text = _(
                 "The oldest change has waited for %(age)s, more than %(limit)s: is flush_counters running, with the "
@@ -251,7 +258,7 @@ def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: f
     those that ``local`` names. A change that has waited for ``max_age`` seconds is a problem. Does not raise if Redis
     or a database is unreachable.
 
-    Each counter costs three round trips at most and two queries. All together cost two more round trips. If
+    Each counter costs three round trips at most and two queries. All together cost one more round trip. If
     there are several databases or schemas, each costs a query.
     """
     counters: dict[str, CounterStatus] = {}
@@ -270,14 +277,10 @@ def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: f
                 connections[place.alias].close_if_unusable_or_obsolete()
         if error:
             counters[name] = CounterStatus(name, counter.name, *place, error)
-    trouble, is_full = None, False
+    trouble = None
     with suppress(CounterError):
         trouble = read_trouble()
-        is_full = any(map(refuses_writes, client_of(options.CACHE_ALIAS).infos()))
     problems: list[Problem] = []
-    if is_full:
-        text = _("Redis is full and refuses changes, so rows are counted. Raise its maxmemory, or find what fills it.")
-        problems.append(Problem(None, "full", text))
     if trouble and trouble.goes_on:
         text = _("Processes had trouble with Redis within the last minute, and counted rows.")
         problems.append(Problem(None, "redis", text, trouble.reason, time.time() - trouble.age - trouble.lasted))
@@ -290,12 +293,6 @@ def read_trouble() -> Trouble | None:
     """Return the last trouble of all processes, if any. BufferUnavailable during an outage."""
     [(now, until, since, reason)] = client_of(options.CACHE_ALIAS).ask(trouble_call())
     return Trouble(int(now) - int(until), int(until) - int(since), as_text(reason)) if until else None
-
-
-def refuses_writes(info: Mapping[str, str]) -> bool:
-    """Return whether a server is full, and deletes nothing by itself, given its INFO."""
-    used, limit = (int(info.get(name) or 0) for name in ("used_memory", "maxmemory"))
-    return 0 < limit <= used and info.get("maxmemory_policy") == "noeviction"
 
 
 def read_counter(counter: Counter, name: str = "") -> CounterStatus:
@@ -329,4 +326,5 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
         walk_age=age(row.walk_began_at) if row.pk else None,
         last_run=max(0, time.time() - status.ran_at) if status.ran_at else None,
         failure=status.failure,
+        refusal=status.refusal,
     )

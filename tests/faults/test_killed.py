@@ -13,7 +13,19 @@ from django.db import connection, connections, transaction
 
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
-from tests.support import PATIENCE, OtherConnection, assert_heals, assert_reads, give_to, make_keys, rows, stored
+from tests.support import (
+    PATIENCE,
+    OtherConnection,
+    assert_heals,
+    assert_reads,
+    buffer,
+    give_to,
+    make_keys,
+    rows,
+    status_of,
+    stored,
+    wait_until,
+)
 
 from .moments import OF_A_FLUSH, OF_A_WRITE, Countdown, Moments
 
@@ -120,3 +132,16 @@ def test_a_flusher_stands_still(step, users):
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert_reads(*users)
     assert_heals(*users)
+
+
+@pytest.mark.parametrize("step", ["after cut", "after statement"])
+def test_monitoring_tells_of_a_flusher_that_stands_still(step, users):
+    """Its batch is as old as the changes in it, not as the cut."""
+    written = buffer().status().now
+    wait_until(lambda: buffer().status().now > written + 2)
+    pid = start(flush, step, signal.SIGSTOP)
+    status = status_of(unread, max_age=2)
+    os.kill(pid, signal.SIGCONT)
+    os.waitpid(pid, 0)
+    assert [problem.kind for problem in status.problems] == ["backlog"]
+    assert status_of(unread, max_age=2).problems == ()

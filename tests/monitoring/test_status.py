@@ -16,6 +16,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.core.management import CommandError, call_command
 from django.db import OperationalError
 from django.test import RequestFactory
+from django.urls import reverse
 from django.utils import timezone
 
 import servers
@@ -49,7 +50,7 @@ def in_flight_since(seconds: int, part: str = "part", user: str = '7","began":1'
 
 def waiting_since(seconds: int) -> None:
     redis("ZADD", "pending", "NX", 1, "7")
-    redis("HSET", "state", "cut_at", ago(seconds))
+    redis("HSET", "state", "pending_since", ago(seconds))
 
 
 def requested_since(seconds: int) -> None:
@@ -98,6 +99,31 @@ def test_check_fails_when_something_waits_for_too_long(few_healed, wait):
     wait(200)
     assert check() == ("All is well. The oldest change has waited for 3 min.\n", "")
     assert re.match(r"unread: .* waited for 3 min, more than 100 s: is flush_", check("--max-age", "100")[1])
+
+
+def test_the_age_is_that_of_the_oldest_change_that_waits(healed, alice, bob):
+    def age() -> float:
+        return read_counter(unread).age
+
+    create(alice)
+    assert age() < 500
+    redis("HSET", "state", "pending_since", ago(500))
+    create(bob)
+    assert age() >= 500
+    mark = state_row(unread).get().mark
+    batch, _ = unread.buffer.cut(mark, "", "a batch")  # by a flusher that is killed
+    create(alice)
+    assert age() >= 500
+    unread.buffer.drop(batch, mark)
+    assert age() < 500
+    unread.flush()
+    assert age() == 0
+    announce(unread.buffer, "an intent", [str(alice.pk)])
+    for doubt in (lambda: unread.buffer.doubt([str(bob.pk)]), lambda: unread.buffer.ground("an intent")):
+        doubt()
+        assert read_counter(unread).waiting == 1
+        assert age() < 500
+        unread.flush()
 
 
 def test_check_says_once_what_all_counters_wait_for():
@@ -223,7 +249,7 @@ def scrape():
 def test_metrics_show_the_state_of_each_counter(few_healed, alice, scrape):
     notify(alice, 2)
     create(alice)
-    redis("HSET", "state", "cut_at", ago(200))
+    redis("HSET", "state", "pending_since", ago(200))
     in_flight_since(90)
     requested_since(50)
     found(wrong=3, skipped=1)
@@ -235,12 +261,31 @@ def test_metrics_show_the_state_of_each_counter(few_healed, alice, scrape):
         "overdue_intents": 1,
         "new_generation": 0,
         "failing": 0,
+        "refuses_changes": 0,
         "wrong_total": 3,
         "skipped_total": 1,
     }
     assert {name: seen[name]["unread", "default", ""] for name in expected} == expected
     assert 200 <= seen["waiting_seconds"]["unread", "default", ""] < 230
     assert seen["redis_trouble"] == {(): 0}
+
+
+@pytest.mark.parametrize(("setting", "reason"), [("maxmemory", "maxmemory"), ("min-replicas-to-write", "NOREPLICAS")])
+def test_a_redis_that_refuses_changes_is_a_problem_as_long_as_it_does(
+    use, server, other, admin_client, few_healed, health, scrape, setting, reason
+):
+    """Also if nobody writes, and if what it may delete is not enough."""
+    use(server.url)
+    tasks.flush()
+    other.config_set("maxmemory-policy", "volatile-lru")
+    other.config_set(setting, 1)
+    assert reason in check()[1]
+    assert health()[0] == 500
+    assert scrape()["refuses_changes"]["unread", "default", ""] == 1
+    page = admin_client.get(reverse("admin:notifications_counter_dashboard_changelist"))
+    assert "Redis refuses changes" in page.content.decode()
+    other.config_set(setting, 0)
+    assert check()[1] == ""
 
 
 def test_a_flusher_of_another_release_is_a_problem(few_healed, health, scrape):

@@ -39,18 +39,6 @@ def test_trouble_that_goes_on_is_a_problem_for_a_minute_and_its_reason_is_told(u
     assert status_of(unread).problems == ()
 
 
-def test_a_full_redis_is_a_problem_as_long_as_it_is_full(use, server, other):
-    use(server.url)
-    unread.heal()
-    other.config_set("maxmemory", 1)
-    for policy, problems in (("noeviction", ["full"]), ("volatile-ttl", [])):
-        other.config_set("maxmemory-policy", policy)
-        assert [problem.kind for problem in status_of(unread).problems] == problems
-    other.config_set("maxmemory-policy", "noeviction")
-    other.config_set("maxmemory", 0)
-    assert status_of(unread).problems == ()
-
-
 def test_an_outage_is_told_when_it_is_over(use, server, other, alice):
     """As trouble that goes on, if there was another one before."""
     client = use(server.url)

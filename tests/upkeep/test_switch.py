@@ -193,7 +193,7 @@ def test_a_recount_does_not_take_stored_totals_for_wrong(healed, alice):
 
 def test_monitoring_says_so(healed, alice):
     create(alice)
-    unread.buffer.client.ask(command("HSET", unread.buffer.key("state"), "cut_at", 1))  # it has waited for long
+    unread.buffer.client.ask(command("HSET", unread.buffer.key("state"), "pending_since", 1))  # it has waited for long
     switch("off")
     status = status_of(unread)
     (problem,) = status.problems

@@ -6,6 +6,6 @@
 -- rule: window
 if redis.call('GET', ready) == 'off' then return 0 end
 redis.call('UNLINK', pending, flushing, state)
-redis.call('HSET', state, 'mark', ARGV[1], 'server', ARGV[3], 'cut_at', redis.call('TIME')[1])
+redis.call('HSET', state, 'mark', ARGV[1], 'server', ARGV[3])
 redis.call('SET', ready, ARGV[1] .. ':' .. ARGV[2])
 return 1

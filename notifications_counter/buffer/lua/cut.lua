@@ -6,11 +6,11 @@ local batch, mark = unpack(redis.call('HMGET', state, 'batch', 'mark'))
 -- rule: agree
 if mark ~= ARGV[1] and batch ~= ARGV[2] then return {'', 0} end
 if not batch then
-  run_without_memory(state)
-  redis.call('HSET', state, 'cut_at', redis.call('TIME')[1])
   if redis.call('EXISTS', pending) == 0 then return {'', 0} end
+  run_without_memory(state)
   redis.call('RENAME', pending, flushing)
   batch = ARGV[3]
-  redis.call('HSET', state, 'batch', batch)
+  redis.call('HSET', state, 'batch', batch, 'flushing_since', redis.call('HGET', state, 'pending_since') or 0)
+  redis.call('HDEL', state, 'pending_since')
 end
 return {batch, redis.call('ZCARD', flushing)}

@@ -5,6 +5,6 @@
 -- rule: drop_batch
 if redis.call('HGET', state, 'batch') ~= ARGV[1] then return 0 end
 redis.call('UNLINK', flushing)
-redis.call('HDEL', state, 'batch')
+redis.call('HDEL', state, 'batch', 'flushing_since')
 redis.call('HSET', state, 'mark', ARGV[2])
 return 1

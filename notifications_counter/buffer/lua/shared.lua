@@ -51,6 +51,11 @@ local function add(owner, delta, ready_now, others)
   end
 end
 
+-- Notes since when somebody is pending.
+local function note_pending()
+  if redis.call('EXISTS', pending) == 1 then redis.call('HSETNX', state, 'pending_since', redis.call('TIME')[1]) end
+end
+
 -- Deletes nothing from a hash. After such a first write, Redis allows a script others even without memory.
 local function run_without_memory(hash) redis.call('HDEL', hash, '') end
 
