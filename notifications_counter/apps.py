@@ -13,11 +13,16 @@ class NotificationsCounterConfig(AppConfig):
     def ready(self) -> None:
         from . import checks  # noqa: F401
         from .databases.identity import look_up_after_migrate
+        from .internals import unknown_methods
         from .monitoring.history import keep
         from .signals import event_reported
+        from .upkeep.distrust import distrust_django
         from .writes import hook
 
         autodiscover_modules("counters")
-        hook.install()
         event_reported.connect(keep)
+        if unknown_methods():
+            distrust_django()
+        else:
+            hook.install()
         post_migrate.connect(look_up_after_migrate, sender=self)

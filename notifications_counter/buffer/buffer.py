@@ -46,6 +46,8 @@ class Buffer:
     ``is_declared``  whether a flusher has declared the counter, as far as is known, so that Redis is not new
     """
 
+    silent_until = 0.0  # by the monotonic clock
+
     def __init__(self, client: Client, base: str, fingerprint: str, is_declared: bool):
         self.client = client
         self.base = base
@@ -53,7 +55,6 @@ class Buffer:
         self.is_declared = is_declared
         self._ready = self.key("ready")
         self._trusted: tuple[str | bytes, str] = "", self.key(":")  # its last value, and where its totals are
-        self.silent_until = 0.0  # by the monotonic clock
 
     def key(self, name: str) -> str:
         """Return a key of the counter. Scripts build the same: see ``shared.lua``."""

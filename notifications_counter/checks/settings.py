@@ -10,12 +10,10 @@ from django.db import connections
 
 from ..caches import SiteCache
 from ..conf import SETTING, mistakes, options
+from ..internals import NEWEST_DJANGO, unknown_methods
 from ..writes.hook import missing
 from .counters import sound_counters
 from .messages import TAG, Messages, error, warning
-
-NEWEST_DJANGO = (6, 1)
-"""The newest release of Django with which the counters were tested."""
 
 LONGEST_TIMEOUT = 1.0
 """Seconds."""
@@ -38,6 +36,12 @@ def check_django(**_: object) -> Messages:
             f"{'.'.join(map(str, NEWEST_DJANGO))}.",
             "Upgrade django-notifications-counter. If there is no release for it yet, run your tests with "
             "`manage.py recount_counters --dry-run` at their end, and silence this check.",
+        )
+    if methods := unknown_methods():
+        yield warning(
+            "W009",
+            f"Counting is off, and reads count rows, because Django has changed: {', '.join(methods)}.",
+            "Upgrade django-notifications-counter, or go back to the Django before. Then run `manage.py counting on`.",
         )
 
 
@@ -114,7 +118,7 @@ def check_tenants(**_: object) -> Messages:
 @register(TAG)
 def check_hook(**_: object) -> Messages:
     """Check that the app sees every statement that writes."""
-    for method in missing():
+    for method in [] if unknown_methods() else missing():
         yield error(
             "E006",
             f"The counters do not see the statements that {method}() executes.",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
+import django
 from asgiref.sync import SyncToAsync
 from django.contrib.auth import SESSION_KEY
 from django.core.handlers.asgi import ASGIRequest
@@ -72,10 +74,32 @@ __all__ = [
     "url_has_allowed_host_and_scheme",
     # Ours, below.
     "ATTRIBUTES",
+    "NEWEST_DJANGO",
     "Uncached",
     "end_request_thread",
     "mark_as_logged",
+    "unknown_methods",
 ]
+
+NEWEST_DJANGO = (6, 1)
+"""The newest release of Django with which the counters were tested."""
+
+METHODS = {
+    "BaseDatabaseWrapper._commit(self)",
+    "BaseDatabaseWrapper._rollback(self)",
+    "BaseDatabaseWrapper._set_autocommit(self, autocommit)",
+    "BaseDatabaseWrapper.execute_wrapper(self, wrapper)",
+    "CursorWrapper.callproc(self, procname, params, kparams)",
+    "SQLDeleteCompiler.as_sql(self)",
+    "SQLDeleteCompiler.execute_sql(self, result_type, chunked_fetch, chunk_size)",
+    "SQLInsertCompiler.as_sql(self)",
+    "SQLInsertCompiler.execute_sql(self, returning_fields)",
+    "SQLUpdateCompiler.as_sql(self)",
+    "SQLUpdateCompiler.execute_returning_sql(self, returning_fields)",
+    "SQLUpdateCompiler.execute_sql(self, result_type)",
+}
+"""Its methods that we wrap or call, which are all with which a compiler executes a statement, and a connection ends a
+transaction."""
 
 OPERATORS = {
     "django.contrib.postgres.fields.array",
@@ -214,6 +238,18 @@ class Uncached(QuerySet):
     """Asks the database, even if django-cacheops caches what querysets read: it learns only of some writes."""
 
     _cacheprofile = None  # of django-cacheops: how to cache them
+
+
+def unknown_methods() -> list[str]:
+    """Return those of METHODS that a Django that was not tested lacks, and those that it has instead."""
+    if django.VERSION[:2] <= NEWEST_DJANGO:  # other packages may have replaced some
+        return []
+    found = set()
+    for kind in (BaseDatabaseWrapper, CursorWrapper, SQLDeleteCompiler, SQLInsertCompiler, SQLUpdateCompiler):
+        for name in dir(kind):
+            if name in ("_commit", "_rollback", "_set_autocommit", "callproc", "as_sql") or name.startswith("execute_"):
+                found.add(f"{kind.__name__}.{name}({', '.join(signature(getattr(kind, name)).parameters)})")
+    return sorted(found ^ METHODS)
 
 
 def end_request_thread() -> None:

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from ...counters import Counter, all_counters, counter_named
+from ...internals import unknown_methods
 from ...monitoring.display import duration, moment
 from ...places import LocalCounter, at_each
 from ...upkeep.generations import state_row
@@ -23,6 +24,8 @@ class Command(CounterCommand):
     def handle(
         self, *, state: str, counter: list[str] | None, database: str | None, schema: str | None, **options: Any
     ) -> None:
+        if state == "on" and (methods := unknown_methods()):
+            raise CommandError(f"The counters don't know this Django: {', '.join(methods)}. See `manage.py check`.")
         counters = [counter_named(name) for name in dict.fromkeys(counter)] if counter else all_counters()
         at_each(find_counters(counters, database, schema), self.switch_off if state == "off" else self.switch_on)
 
