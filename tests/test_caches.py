@@ -45,3 +45,12 @@ def test_a_sentinel_that_is_down(monkeypatch):
         redis.sentinel.Sentinel(sentinels, sentinel_kwargs={"password": SECRET}).discover_master("one")
     assert re.fullmatch(r"No master found for 'one' : \*\*\* - .*ConnectionError.*", reason_of(caught.value))
     assert SECRET not in reason_of(caught.value)
+
+
+def test_a_url_where_the_name_of_a_cache_belongs(caplog):
+    url = f"redis://:{SECRET}@localhost:6379/1"
+    with pytest.raises(BufferUnavailable) as caught:
+        client_of(url).ask(command("GET", "key"))
+    said = f"{caught.value} {caplog.text} {[vars(record) for record in caplog.records]}"
+    assert "Set NOTIFICATIONS_COUNTER['CACHE_ALIAS'] to an entry of CACHES" in said
+    assert SECRET not in said

@@ -2,16 +2,18 @@
 
 import asyncio
 import unittest
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 import pytest
 from django.db import transaction
+from django.test import override_settings
 
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 from notifications_counter.testing import isolated_counters
-from tests.support import assert_exact, notify, redis_out_of_reach
+from tests.support import assert_exact, assert_heals, assert_reads, create, notify, redis_out_of_reach
 
 
 @pytest.mark.django_db(transaction=True)
@@ -62,15 +64,22 @@ def test_as_a_decorator():
     assert len(prefixes) == len(set(prefixes)) == 4
 
 
+@contextmanager
+def other_cache() -> Iterator[None]:
+    """A test has replaced all caches."""
+    with override_settings(CACHES={"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}):
+        yield
+
+
 @pytest.mark.django_db
-@pytest.mark.parametrize("out_of_reach", [False, True], ids=["Redis", "no Redis"])
-def test_in_a_test_that_never_commits(alice, bob, django_capture_on_commit_callbacks, out_of_reach):
+@pytest.mark.parametrize("caches", [nullcontext, redis_out_of_reach, other_cache])
+def test_in_a_test_that_never_commits(alice, bob, django_capture_on_commit_callbacks, caches):
     """Rows are counted, and the callbacks of a test are those of the site."""
 
     def mine() -> None:
         pass
 
-    with redis_out_of_reach() if out_of_reach else nullcontext(), isolated_counters():
+    with caches(), isolated_counters():
         for number in (1, 2, 3):
             with django_capture_on_commit_callbacks(execute=True) as callbacks:
                 Notification.objects.create(user=alice, title="x")
@@ -80,3 +89,18 @@ def test_in_a_test_that_never_commits(alice, bob, django_capture_on_commit_callb
             assert unread.counts([alice, bob]) == {alice.pk: number, bob.pk: 0}
         Notification.objects.for_user(alice).mark_as_read()
         assert unread.count(alice) == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_with_commits_and_another_cache(healed, alice, caplog):
+    """As if Redis were down."""
+    notify(alice)
+    assert unread.count(alice) == 3
+    with other_cache():
+        create(alice, 2)
+        assert_reads(alice)
+        with isolated_counters():
+            create(alice)
+            assert_reads(alice)
+    assert caplog.text.count("'default', which is not a django-redis cache in CACHES. Set ") == 1
+    assert_heals(alice)

@@ -19,8 +19,8 @@ from django_redis import get_redis_connection
 from redis.exceptions import NoScriptError, ResponseError
 
 from ..caches import SiteCache
-from ..conf import options
-from ..exceptions import BufferUnavailable, ConfigurationError
+from ..conf import options, shown
+from ..exceptions import BufferUnavailable
 from .breaker import Breaker
 from .calls import REASON, Answer, Argument, Call, Scripts, command
 from .connection import FAILURES, Connection
@@ -51,11 +51,9 @@ def _drop_clients(*, setting: str, **_: object) -> None:
 
 
 def client_of(alias: str) -> Client:
-    """Return the client of a cache alias. ConfigurationError if the counters cannot use the cache."""
+    """Return the client of a cache alias."""
     client = _clients.get(alias)
     if client is None:
-        if problem := SiteCache(alias).problem:
-            raise ConfigurationError(" ".join(problem))
         client = _clients[alias] = Client(alias)
     return client
 
@@ -82,7 +80,7 @@ class Client:
 
     def __init__(self, alias: str):
         self.alias = alias
-        self.breaker = Breaker(alias)
+        self.breaker = Breaker(alias if shown(alias) == repr(alias) else "***")
         self._thread = threading.local()
         self._held: WeakSet[Connection] = WeakSet()  # of all threads
         self._noted_at = -math.inf
@@ -158,7 +156,10 @@ class Client:
     # ---------------------------------------------------------- connections
     @cached_property
     def redis(self) -> Any:
-        """The client of redis-py. That of a cluster asks it for its nodes."""
+        """The client of redis-py. That of a cluster asks it for its nodes. Raises one of FAILURES if the counters can't
+        use the cache, as in tests that replace CACHES."""
+        if problem := SiteCache(self.alias).problem:
+            raise redis.ConnectionError(" ".join(problem))
         return get_redis_connection(self.alias)
 
     @cached_property
