@@ -194,7 +194,7 @@ class ChangeView(PageView):
 
     ``pk``        one notification; 404 if it is missing
     ``selected``  any number of notifications; missing ones are ignored
-    ``which``     ``all``, or all that are ``read``, ``since`` or ``until`` a time; only of one ``kind`` if it is given
+    ``which``     ``all``, or all that are ``read``, ``at`` or ``until`` a time; only of one ``kind`` if it is given
 
     ``change()`` changes rows, and returns how many changed; ``told`` is the message to the user.
     """
@@ -207,14 +207,15 @@ class ChangeView(PageView):
         return HttpResponseRedirect(inbox_of(request))
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        began = time_as_text(timezone.now())
+        self.now = timezone.now()
         try:
             changed = self.change(self.chosen())
         except ValueError as error:
             raise Http404(error) from None
         text = self.told % {"n": changed} if changed else _("Nothing to change.")
         if self.part:
-            return HttpResponse(text, content_type="text/plain", headers={"X-Began": began if changed else ""})
+            headers = {"X-Changed-At": time_as_text(self.now) if changed else ""}
+            return HttpResponse(text, content_type="text/plain", headers=headers)
         messages.success(request, text, fail_silently=True)
         back = request.POST.get("next", "")
         return HttpResponseRedirect(back if self.allows(back) else inbox_of(request))
@@ -231,15 +232,17 @@ class ChangeView(PageView):
                 return self.of_kind(posted.get("kind", ""))
             case "read":
                 read = self.of_kind(posted.get("kind", "")).read()
-                if "since" in posted:
-                    read = read.filter(read_at__gte=parse_time(posted["since"], read.db))
+                if "at" in posted:  # to undo exactly that change
+                    read = read.filter(read_at=parse_time(posted["at"], read.db))
                 return read.filter(read_at__lte=parse_time(posted["until"], read.db)) if "until" in posted else read
         return with_ids(self.get_queryset(), posted.getlist("selected"))
 
 
 class MarkAsReadView(ChangeView):
     told = ngettext_lazy("%(n)d notification marked as read.", "%(n)d notifications marked as read.", "n")
-    change = methodcaller("mark_as_read")
+
+    def change(self, rows: NotificationQuerySet) -> int:
+        return rows.mark_as_read(self.now)
 
 
 class MarkAsUnreadView(ChangeView):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from urllib.parse import urljoin, urlsplit
 
 from django.conf import settings
@@ -40,9 +41,9 @@ class NotificationQuerySet(QuerySet):
 
     mark_as_seen.alters_data = True  # type: ignore[attr-defined]
 
-    def mark_as_read(self) -> int:
-        """Mark the unread ones as read, and so as seen. Returns how many really changed."""
-        now = timezone.now()
+    def mark_as_read(self, now: datetime | None = None) -> int:
+        """Mark the unread ones as read, and so as seen, at this time. Returns how many really changed."""
+        now = now or timezone.now()
         return self.unread().update(seen_at=Coalesce("seen_at", now), read_at=now)
 
     mark_as_read.alters_data = True  # type: ignore[attr-defined]

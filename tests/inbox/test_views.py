@@ -207,6 +207,24 @@ def test_one_selected_and_all(client, alice, bob):
     assert_exact(alice, bob, in_doubt=None)
 
 
+def test_undo_of_mark_all_changes_nothing_else(client, alice):
+    """Not what was read elsewhere in between, even if it was marked as unread and read again."""
+    before, first, second, again = notify(alice, 4)
+    before.mark_as_read()
+    response = client.post(url("mark-as-read"), {"which": "all"}, headers={"X-Part": "list"})
+    assert response.content.decode() == "3 notifications marked as read."
+    again.mark_as_unread()
+    [*_, elsewhere] = notify(alice, 1)
+    for row in (again, elsewhere):
+        row.mark_as_read()
+    undo = {"which": "read", "at": response["X-Changed-At"]}
+    response = client.post(url("mark-as-unread"), undo, headers={"X-Part": "list"})
+    assert response.content.decode() == "2 notifications marked as unread."
+    assert {*Notification.objects.unread()} == {first, second}
+    assert client.post(url("mark-as-unread"), {**undo, "at": "tea time"}).status_code == 404
+    assert_exact(alice)
+
+
 def test_changes_go_back_where_they_came_from(client, alice):
     place = url() + "?show=unread&before=1_1"
     for change in CHANGES:

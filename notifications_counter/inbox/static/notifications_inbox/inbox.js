@@ -38,10 +38,10 @@
       return list.report("unsaved", { answer: () => post(list, { url, body, rows }) });
     }
     for (const row of rows) row.querySelectorAll(":checked").forEach((box) => (box.checked = false));
-    const since = reply.headers.get("X-Began");
-    if (undo && since) {
+    const at = reply.headers.get("X-Changed-At");
+    if (undo && at) {
       body.set("which", "read");
-      body.set("since", since);
+      body.set("at", at);
       list.report("deleted", { text, answer: () => post(list, { url: undo, body, rows }) });
     } else if (text && !isDone) list.report("done", { text });
     tidy(list);
