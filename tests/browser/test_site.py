@@ -114,6 +114,18 @@ def test_pages_are_accessible(visit, scheme):
     check()
 
 
+def test_a_phone_with_forced_colours_rtl_and_large_text(visit):
+    page = visit(BUSY, viewport={"width": 375, "height": 720}, has_touch=True, is_mobile=True, forced_colors="active")
+    tabs = page.locator(".nc-kinds a")
+    current, *others = tabs.evaluate_all("tabs => tabs.map(tab => getComputedStyle(tab).borderBlockEndColor)")
+    assert current not in others
+    page.evaluate("document.documentElement.dir = 'rtl'")
+    text, button = (page.locator(f".nc-row >> nth=0 >> {part}").bounding_box() for part in (".nc-text", ".nc-mark"))
+    assert button["x"] + button["width"] <= text["x"]
+    page.evaluate("document.documentElement.style.fontSize = '200%'")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 PICTURES = {"bell": (READER, "/send/"), "inbox": (READER, "/"), "dashboard": ("admin", DASHBOARD)}
 PICTURES = {f"{name}{end}": picture for name, picture in PICTURES.items() for end in ("", "-dark")}
 PICTURES["inbox-zh-hans"] = ("xiaoming", "/")
@@ -134,5 +146,6 @@ def test_pictures(visit, name, tmp_path):
     elif path == "/send/":
         page.click(".nc-bell button")
         expect(page.locator(".nc-bell-panel time").first).to_contain_text("ago")
+    page.wait_for_function("[...document.images].every(image => image.complete)")
     picture = page.screenshot(path=Path(os.environ.get("SCREENSHOTS") or tmp_path, f"{name}.png"))
     assert len(picture) < 150_000
