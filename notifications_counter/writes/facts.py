@@ -18,7 +18,7 @@ from ..declaration.condition import NOT_NULL, PLAIN, Facts, facts_of_where
 from ..internals import BaseDatabaseWrapper, DeferredAttribute, Query
 from ..models.fields import ExactCharField, field_of, is_converted_by_django, target_of
 from .change import EVERYONE, OwnerKey
-from .rows import is_of_one_table, selects_first
+from .rows import is_of_one_table
 
 PRE_SAVES = {
     kind.pre_save for kind in (models.Field, models.DateField, models.DateTimeField, models.FileField, models.TimeField)
@@ -50,7 +50,7 @@ def contribution(counter: Declaration, facts: Mapping[str, object], connection: 
     if None in values:
         owner_key = None
     elif not any(map(_is_uncertain, counter.pk_fields, values)):
-        (owner_key,) = counter.owner_keys([[value] for value in values])
+        (owner_key,) = counter.owner_keys(list(zip(values, strict=True)))
     return Contribution(owner_key, counter.condition.value_of(facts, connection))
 
 
@@ -64,7 +64,8 @@ def _is_uncertain(field: models.Field, value: object) -> bool:
 # ------------------------------------------------------------------------ WHERE
 def facts_before(query: Query) -> Facts:
     """Return the facts about every row that a query selects. Equal texts may differ, depending on their collation."""
-    if not is_of_one_table(query) or selects_first(query):
+    # An UPDATE of a parent's columns: Django selects the rows, and updates them by primary keys a moment later.
+    if not is_of_one_table(query) or getattr(query, "related_updates", None):
         return {}
     facts, model = facts_of_where(query.where)[0], query.get_meta().model
     for name, value in facts.items():

@@ -48,8 +48,8 @@ def install() -> None:
     """Wrap each of these methods once."""
     for kind, method in METHODS:
         if hasattr(kind, method) and not _is_hooked(getattr(kind, method)):
-            hook = _hook_procedures() if kind is CursorWrapper else _hook(kind, method)
-            vars(hook)["is_hook"] = True
+            hook: Any = _hook_procedures() if kind is CursorWrapper else _hook(kind, method)
+            hook.is_hook = True
             setattr(kind, method, hook)
 
 
@@ -95,7 +95,7 @@ def _hook_procedures() -> Execute:
 
     @wraps(original)
     def callproc(cursor: Any, *args: Any, **kwargs: Any) -> object:
-        run, ledger = partial(original, cursor, *args, **kwargs), vars(cursor.db).get("counter_ledger")
+        run, ledger = partial(original, cursor, *args, **kwargs), getattr(cursor.db, "counter_ledger", None)
         return ledger(lambda *_: run(), "CALL", None, False, {"connection": cursor.db}) if ledger else run()
 
     return callproc
@@ -110,8 +110,7 @@ def _counters_of(compiler: Any) -> Counters:
     if hasattr(query, "values"):  # an UPDATE
         columns = {field.column for field, *_ in query.values}
         counters = tuple([counter for counter in counters if columns and counter.reads(columns)])
-    here = [counter for counter in counters if alias_for(counter.source) == connection.alias]
-    return tuple([counter for counter in here if not counter.is_silent(connection)])
+    return tuple([c for c in counters if alias_for(c.source) == connection.alias and not c.is_silent(connection)])
 
 
 @lru_cache(maxsize=100)

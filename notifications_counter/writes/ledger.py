@@ -56,9 +56,9 @@ class Ledger:
     """Executes the counted statements of one database connection, and logs what its transaction changes. From the
     first change to the end of the transaction, it wraps all statements of the connection."""
 
-    def __init__(self, connection: BaseDatabaseWrapper):
+    def __init__(self, connection: Any):
         self._connection: Any = weakref.ref(connection)
-        vars(connection)["counter_ledger"] = self
+        connection.counter_ledger = self
         self.using: str = connection.alias
         self._logs: dict[str | None, TransactionLog] = {}  # of the current transaction, by schema
         self._ending: list[TransactionLog] = []  # from COMMIT or ROLLBACK until they are confirmed
@@ -67,7 +67,7 @@ class Ledger:
     @classmethod
     def on(cls, connection: BaseDatabaseWrapper) -> Ledger:
         """Return the ledger of a connection."""
-        return vars(connection).get("counter_ledger") or cls(connection)
+        return getattr(connection, "counter_ledger", None) or cls(connection)
 
     # ---------------------------------------------------------------- execute
     def write(self, owners: OwnerKeys | None, execute: Callable[[], tuple[T, Change]]) -> T:
@@ -231,7 +231,7 @@ def beginnings(sql: object) -> list[str]:
 
 @receiver(connection_created)
 def _watch(connection: BaseDatabaseWrapper, **_: object) -> None:
-    if ledger := vars(connection).get("counter_ledger"):  # what the lost connection has announced, healing finds
+    if ledger := getattr(connection, "counter_ledger", None):  # what the lost connection has announced, healing finds
         ledger._drop_logs()
     # Neither the nameless connection that creates databases, nor a copy of one, which may be in a transaction.
     if connection.alias not in connections or connections[connection.alias] is not connection:
