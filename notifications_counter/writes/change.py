@@ -39,3 +39,8 @@ def changed(change: Change) -> OwnerKeys:
 def everyone(counters: Iterable[Declaration]) -> Change:
     """Return the change that puts everyone in doubt."""
     return {counter: {EVERYONE: None} for counter in counters}
+
+
+def named(owner_keys: Collection[OwnerKey]) -> list[str] | None:
+    """Return owner keys as a list; None if they stand for everyone."""
+    return None if EVERYONE in owner_keys else list(owner_keys)  # type: ignore[arg-type]
