@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from django.core.exceptions import AppRegistryNotReady, ValidationError
 from django.db import DatabaseError, Error, OperationalError, connections, transaction
@@ -27,10 +27,9 @@ from ..internals import (
     is_over,
     watch_transactions,
 )
-from .change import EVERYONE, Change, OwnerKeys, changed, everyone
+from .change import EVERYONE, Change, changed, everyone
+from .plans import Plan
 from .transaction import TransactionLog
-
-T = TypeVar("T")
 
 HARMLESS = (
     "SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "SHOW", "SAVEPOINT", "RELEASE",
@@ -70,34 +69,33 @@ class Ledger:
         return getattr(connection, "counter_ledger", None) or cls(connection)
 
     # ---------------------------------------------------------------- execute
-    def write(self, owners: OwnerKeys | None, execute: Callable[[], tuple[T, Change]]) -> T:
-        """Execute a statement that changes rows of these owners, and collect its change. Returns its result. None: the
-        owners are not known beforehand, so the statement needs a transaction.
+    def write(self, plan: Plan) -> Any:
+        """Execute a plan, and collect its change. Returns the result of the statement.
 
         In a transaction, owners are announced right before the COMMIT. In autocommit mode, they are announced before
         the statement, which saves a BEGIN and a COMMIT. If Redis refuses, the statement is executed in a transaction,
         which commits it together with a DoubtRequest.
         """
-        if owners is not None and not any(owners.values()):
-            return execute()[0]
+        if plan.owners is not None and not any(plan.owners.values()):
+            return plan.execute()[0]
         connection = self._connection()
         if in_manual_transaction(connection):
             with as_manual_transaction(connection):
-                return self._write_inside(execute)
+                return self._write_inside(plan)
         if connection.in_atomic_block:
-            return self._write_inside(execute)
-        if owners is not None:
+            return self._write_inside(plan)
+        if plan.owners is not None:
             log = TransactionLog(connection)
-            log.add({counter: dict.fromkeys(owner_keys, 0) for counter, owner_keys in owners.items()})
+            log.add(plan.owners)
             if not log.tell(connection):
-                return self._write_alone(log, execute)
+                return self._write_alone(log, plan)
         with transaction.atomic(using=self.using):
-            return self._write_inside(execute)
+            return self._write_inside(plan)
 
-    def _write_alone(self, log: TransactionLog, execute: Callable[[], tuple[T, Change]]) -> T:
+    def _write_alone(self, log: TransactionLog, plan: Plan) -> Any:
         """Execute an announced statement in autocommit mode."""
         try:
-            result, change = execute()
+            result, change = plan.execute()
         except OperationalError:  # the server may go on without us; then healing puts the owners in doubt
             raise
         except ANSWERS:  # it is over; of an UPDATE of a child model, a part may be committed
@@ -108,9 +106,9 @@ class Ledger:
         log.confirm(self._connection())
         return result
 
-    def _write_inside(self, execute: Callable[[], tuple[T, Change]]) -> T:
+    def _write_inside(self, plan: Plan) -> Any:
         try:
-            result, change = execute()
+            result, change = plan.execute()
             self._collect(change)
             return result
         except Error:
@@ -120,8 +118,7 @@ class Ledger:
                 transaction.set_rollback(True, using=self.using)
             else:
                 with suppress(Error):
-                    here = [counter for counter in declarations() if counter.db == self.using]
-                    self._collect(everyone(here))
+                    self._collect(everyone(plan.statement.counters))
             raise
 
     def _collect(self, change: Change) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -105,7 +105,7 @@ def tally(cursor: Any, columns: Columns, compiler: SQLCompiler) -> Tally[Row]:
     return found
 
 
-def sums_of(counters: Sequence[Declaration], rows: Tally[Row]) -> dict[Declaration, Sums]:
+def sums_of(counters: Iterable[Declaration], rows: Tally[Row]) -> dict[Declaration, Sums]:
     """Return what these rows add to each counter."""
     found: dict[Declaration, Sums] = {counter: {} for counter in counters}
     columns = list(zip(*rows, strict=True))

@@ -33,6 +33,7 @@ from notifications_counter.models.fields import is_converted_by_django, target_o
 from notifications_counter.writes import hook
 from notifications_counter.writes.change import EVERYONE, Change
 from notifications_counter.writes.ledger import Ledger
+from notifications_counter.writes.plans import Plan
 
 from .shim import Result, report
 
@@ -137,14 +138,14 @@ under_way: list[list[tuple[Any, ...]]] = []
 anyone's count may have changed. A statement may execute others, for the tables of its parents."""
 
 
-def note(ledger: Ledger, owners: Any, statement: Callable[[], tuple[Any, Change]]) -> Any:
-    def execute() -> tuple[Any, Change]:
-        result, change = statement()
+def note(ledger: Ledger, plan: Plan) -> Any:
+    def way(*_: Any) -> tuple[Any, Change]:
+        result, change = plan.execute()
         for recorded in under_way:
             recorded += [(counter,) if EVERYONE in deltas else (counter, deltas) for counter, deltas in change.items()]
         return result, change
 
-    return write(ledger, owners, execute)
+    return write(ledger, plan._replace(way=way))
 
 
 @cache
