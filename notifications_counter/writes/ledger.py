@@ -29,7 +29,7 @@ from ..internals import (
 )
 from .change import EVERYONE, Change, changed, everyone
 from .plans import Plan
-from .transaction import TransactionLog
+from .transaction import TransactionLog, doubt_now_and_at_commit
 
 HARMLESS = (
     "SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "SHOW", "SAVEPOINT", "RELEASE",
@@ -70,67 +70,82 @@ class Ledger:
 
     # ---------------------------------------------------------------- execute
     def write(self, plan: Plan) -> Any:
-        """Execute a plan, and collect its change. Returns the result of the statement.
+        """Execute a plan, and tell Redis how counts change. Returns the result of the statement.
 
-        In a transaction, owners are announced right before the COMMIT. In autocommit mode, they are announced before
-        the statement, which saves a BEGIN and a COMMIT. If Redis refuses, the statement is executed in a transaction,
-        which commits it together with a DoubtRequest.
+        Unless the site has begun a transaction, ``create()``, ``save()`` and ``update()`` come in autocommit mode, and
+        ``bulk_create()`` and ``delete()`` of a queryset in an ``atomic()`` of Django's.
         """
-        if plan.owners is not None and not any(plan.owners.values()):
+        connection, owners = self._connection(), plan.owners
+        if owners is not None and not any(owners.values()):
             return plan.execute()[0]
-        connection = self._connection()
-        if in_manual_transaction(connection):
-            with as_manual_transaction(connection):
-                return self._write_inside(plan)
         if connection.in_atomic_block:
-            return self._write_inside(plan)
-        if plan.owners is not None:
-            log = TransactionLog(connection)
-            log.add(plan.owners)
-            if not log.tell(connection):
-                return self._write_alone(log, plan)
-        with transaction.atomic(using=self.using):
-            return self._write_inside(plan)
+            return self._write_in_atomic(plan)
+        if in_manual_transaction(connection):
+            return self._write_in_manual_transaction(plan)
+        if owners is None:
+            return self._write_in_own_transaction(plan)
+        return self._write_in_autocommit(plan, owners)
 
-    def _write_alone(self, log: TransactionLog, plan: Plan) -> Any:
-        """Execute an announced statement in autocommit mode."""
+    def _write_in_autocommit(self, plan: Plan, owners: Change) -> Any:
+        """Its owners are announced before the statement, which saves a BEGIN and a COMMIT."""
+        connection = self._connection()
+        log = TransactionLog(connection)
+        log.add(owners)
+        if log.tell(connection):  # Redis refuses
+            return self._write_in_own_transaction(plan)
         try:
             result, change = plan.execute()
         except OperationalError:  # the server may go on without us; then healing puts the owners in doubt
             raise
         except ANSWERS:  # it is over; of an UPDATE of a child model, a part may be committed
             log.mark_unknown()
-            log.confirm(self._connection())
+            log.confirm(connection)
             raise
         log.add(change)
-        log.confirm(self._connection())
+        log.confirm(connection)
         return result
 
-    def _write_inside(self, plan: Plan) -> Any:
+    def _write_in_own_transaction(self, plan: Plan) -> Any:
+        """Only the database can tell its owners, or DoubtRequests are to be committed with it."""
+        with transaction.atomic(using=self.using):
+            if not self._connection().in_atomic_block:  # a copy of the alias's connection, which commits by itself
+                return self._write_in_manual_transaction(plan)
+            return self._write_in_atomic(plan)
+
+    def _write_in_atomic(self, plan: Plan) -> Any:
+        """Its owners are announced right before the COMMIT."""
         try:
             result, change = plan.execute()
-            self._collect(change)
+            self._add(change)
             return result
         except Error:
             raise
         except BaseException:  # a time limit, an interrupt: the statement may have been executed or not
-            if self._connection().in_atomic_block:
-                transaction.set_rollback(True, using=self.using)
-            else:
-                with suppress(Error):
-                    self._collect(everyone(plan.statement.counters))
+            transaction.set_rollback(True, using=self.using)
             raise
 
-    def _collect(self, change: Change) -> None:
-        """Add the change of a statement to the transaction."""
+    def _write_in_manual_transaction(self, plan: Plan) -> Any:
+        """Its owners are put in doubt at once, because nobody tells when it commits."""
+        with as_manual_transaction(self._connection()):
+            try:
+                result, change = plan.execute()
+                doubt_now_and_at_commit(self.using, change)
+                return result
+            except Error:
+                raise
+            except BaseException:  # as above
+                with suppress(Error):
+                    doubt_now_and_at_commit(self.using, everyone(plan.statement.counters))
+                raise
+
+    # ------------------------------------------------------------ transaction
+    def _add(self, change: Change) -> None:
+        """Add the change of a statement to the log of the transaction."""
         connection = self._connection()
         if not changed(change):
             return
-        # Nobody tells when it commits, or it already has.
-        if not connection.in_atomic_block or not connection.commit_on_exit or is_over(connection):
-            log = TransactionLog(connection)
-            log.add(change)
-            log.doubt_at_once()
+        if not connection.commit_on_exit or is_over(connection):  # nobody tells when it commits, or it already has
+            doubt_now_and_at_commit(self.using, change)
             return
         schema = schema_of(connection)
         if schema not in self._logs:

@@ -64,11 +64,6 @@ class TransactionLog:
             for owner_key, delta in deltas.items():
                 add(sums, owner_key, delta)
 
-    def doubt_at_once(self) -> None:
-        """Put the owners in doubt now, and again when the transaction has committed: nobody tells when that is."""
-        request_doubts(self.using, changed(self.deltas))
-        doubt(changed(self.deltas))
-
     def mark_unknown(self) -> None:
         """Put all owners so far in doubt: what was done may have been undone, or may not."""
         for deltas in self.deltas.values():
@@ -177,3 +172,10 @@ def request_doubts(using: str, owners: OwnerKeys) -> None:
         if DoubtRequest._meta.db_table in connections[using].introspection.table_names():
             raise
         # Another app's migration runs before our first one: there are no counts that could be wrong.
+
+
+def doubt_now_and_at_commit(using: str, change: Change) -> None:
+    """Put owners in doubt now, and again when the transaction has committed: nobody tells when that is."""
+    owners = changed(change)
+    request_doubts(using, owners)
+    doubt(owners)
