@@ -191,14 +191,9 @@ class Ledger:
         connection = self._connection()
         if has_failed(connection) or is_over(connection):  # then it commits nothing
             return self._after_rollback(is_done=True, was_over=True)
-        self._ending = list(self._logs.values())
-        try:
-            connection.in_atomic_block = True  # the transaction is still open, although Atomic says otherwise
-            for log in self._ending:
-                log.announce(connection)
-        finally:
-            connection.in_atomic_block = False
-            self._drop_logs()
+        self._ending = self._drop_logs()
+        for log in self._ending:
+            log.announce(connection)
         # Only now, so that nobody finds our hook in an open transaction. It comes first, because a hook that raises
         # stops those after it. It is not robust, because Django would log a time limit that is meant for the site.
         connection.run_on_commit.insert(0, (set(), self._after_commit, False))
