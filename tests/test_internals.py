@@ -35,7 +35,7 @@ OF_OTHERS = {
     " prometheus_client.registry Collector CollectorRegistry CounterMetricFamily GaugeMetricFamily Metric add_metric"
     " choose_encoder",
     "Python": "__notes__ iterdir joinpath",
-    "us, on an object of Django": "is_hook shown_user",
+    "us, on an object of Django": "counter_ledger is_hook shown_user",
 }
 
 

@@ -30,6 +30,10 @@ def watch_transactions(
     """Call these before each COMMIT and after each ROLLBACK of a connection, because Django has no hook there. A
     ``_commit`` or ``_rollback`` that other code has set on this connection is called as well.
 
+    At the end of the outermost ``atomic()``, Django sets ``in_atomic_block`` to False; calls ``_commit()``, which calls
+    ``before_commit`` and commits; switches autocommit on; and calls what ``on_commit()`` was given. So to
+    ``before_commit``, the transaction looks like one without autocommit, in which ``atomic()`` sets a savepoint.
+
     ``after_rollback`` is told whether the database has rolled back: a connection that is lost doesn't say; and whether
     the transaction was over before. If an exception strikes right before the COMMIT, Django switches autocommit on
     while ``is_open`` is true, whereby MySQL and SQLite would commit. Then the transaction is rolled back.
@@ -51,7 +55,7 @@ def watch_transactions(
             raise  # Django rolls back
         except BaseException:
             if (connection := itself()) is not None:
-                connection.in_atomic_block = False
+                connection.in_atomic_block = False  # an interrupted atomic() of before_commit may have left it
                 try:
                     connection.rollback()
                 except Error:  # a driver closes its connection if it is interrupted; so does Django then

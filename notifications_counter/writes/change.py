@@ -39,3 +39,13 @@ def changed(change: Change) -> OwnerKeys:
 def everyone(counters: Iterable[Declaration]) -> Change:
     """Return the change that puts everyone in doubt."""
     return {counter: {EVERYONE: None} for counter in counters}
+
+
+def unchanged(owners: OwnerKeys) -> Change:
+    """Return the change that adds 0 to the counts of these owners."""
+    return {counter: dict.fromkeys(owner_keys, 0) for counter, owner_keys in owners.items()}
+
+
+def named(owner_keys: Collection[OwnerKey]) -> list[str] | None:
+    """Return owner keys as a list; None if they stand for everyone."""
+    return None if EVERYONE in owner_keys else list(owner_keys)  # type: ignore[arg-type]

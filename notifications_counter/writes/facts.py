@@ -1,4 +1,4 @@
-"""What a statement says about its rows, without asking the database.
+"""What a statement says about its rows, and so about counts, without asking the database.
 
 A fact holds for every row of the statement, even if another session changed the row while the statement waited for its
 lock.
@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from operator import attrgetter
 from typing import NamedTuple
 
 from django.db import models
 from django.db.models.functions import Now
 
+from ..buffer.types import Delta
 from ..declaration import Declaration
 from ..declaration.condition import NOT_NULL, PLAIN, Facts, facts_of_where
-from ..internals import BaseDatabaseWrapper, DeferredAttribute, Query
+from ..internals import BaseDatabaseWrapper, DeferredAttribute, OnConflict, Query
 from ..models.fields import ExactCharField, field_of, is_converted_by_django, target_of
-from .change import EVERYONE, OwnerKey
-from .rows import is_of_one_table, selects_first
+from .change import EVERYONE, Change, OwnerKey, add
+from .rows import Sums, is_of_one_table
+from .statements import Statement
 
 PRE_SAVES = {
     kind.pre_save for kind in (models.Field, models.DateField, models.DateTimeField, models.FileField, models.TimeField)
@@ -34,8 +37,8 @@ class Contribution(NamedTuple):
     ``value``      what a row adds to the count, 0 if it does not count; None if only the database can tell
     """
 
-    owner_key: OwnerKey | None
-    value: int | None
+    owner_key: OwnerKey | None = EVERYONE
+    value: int | None = None
 
     @property
     def names_owner(self) -> bool:
@@ -50,7 +53,7 @@ def contribution(counter: Declaration, facts: Mapping[str, object], connection: 
     if None in values:
         owner_key = None
     elif not any(map(_is_uncertain, counter.pk_fields, values)):
-        (owner_key,) = counter.owner_keys([[value] for value in values])
+        (owner_key,) = counter.owner_keys(list(zip(values, strict=True)))
     return Contribution(owner_key, counter.condition.value_of(facts, connection))
 
 
@@ -61,10 +64,56 @@ def _is_uncertain(field: models.Field, value: object) -> bool:
     return not isinstance(value, PLAIN)
 
 
-# ------------------------------------------------------------------------ WHERE
+# -------------------------------------------------------------- UPDATE and DELETE
+class Effect(NamedTuple):
+    """What an UPDATE or DELETE says about its rows, for one counter. A deleted row is one that no longer counts.
+
+    ``before``, ``after``  what each row contributes
+    ``moves``              whether the owner may change
+    """
+
+    before: Contribution
+    after: Contribution
+    moves: bool
+
+    @property
+    def owner_keys(self) -> set[OwnerKey]:
+        """The owners whose counts may change, as far as it says."""
+        said = [each.owner_key for each in (self.before, self.after) if each.value != 0]
+        return {owner_key for owner_key in said if isinstance(owner_key, str)}
+
+    def deltas(self, before: Sums) -> dict[OwnerKey, Delta]:
+        """Return the deltas, given the rows before, if it says what becomes of a row."""
+        deltas: dict[OwnerKey | None, int] = dict.fromkeys(before, 0)
+        for owner_key, (total, number) in before.items():
+            owner_after = self.after.owner_key if self.moves else owner_key
+            deltas[owner_key] -= total
+            deltas[owner_after] = deltas.get(owner_after, 0) + number * (self.after.value or 0)
+        return {owner_key: delta for owner_key, delta in deltas.items() if owner_key is not None and delta}
+
+
+def effects_of(statement: Statement) -> dict[Declaration, Effect]:
+    """Return the effect of an UPDATE or DELETE on each counter whose counts it may change."""
+    query, connection = statement.query, statement.connection
+    values = getattr(query, "values", ())  # of an UPDATE
+    written = {field.attname for field, *_ in values}
+    facts = facts_before(query)
+    facts_then = facts_after(facts, values)
+    effects: dict[Declaration, Effect] = {}
+    for counter in statement.counters:
+        before, after, moves = Contribution(), Contribution(), counter.moves(written)
+        if statement.is_stock:
+            before = contribution(counter, facts, connection)
+            after = Contribution(None, 0) if statement.is_delete else contribution(counter, facts_then, connection)
+        if before.value is None or before.value != after.value or (moves and before.value):
+            effects[counter] = Effect(before, after, moves)
+    return effects
+
+
 def facts_before(query: Query) -> Facts:
     """Return the facts about every row that a query selects. Equal texts may differ, depending on their collation."""
-    if not is_of_one_table(query) or selects_first(query):
+    # An UPDATE of a parent's columns: Django selects the rows, and updates them by primary keys a moment later.
+    if not is_of_one_table(query) or getattr(query, "related_updates", None):
         return {}
     facts, model = facts_of_where(query.where)[0], query.get_meta().model
     for name, value in facts.items():
@@ -73,7 +122,6 @@ def facts_before(query: Query) -> Facts:
     return facts
 
 
-# -------------------------------------------------------------------------- SET
 def facts_after(facts: Facts, values: Iterable[tuple[models.Field, object, object]]) -> Facts:
     """Return the facts after an UPDATE has set these (field, model, value)."""
     after = dict(facts)
@@ -82,14 +130,36 @@ def facts_after(facts: Facts, values: Iterable[tuple[models.Field, object, objec
             value = value.prepare_database_save(field)
         if isinstance(value, Now):
             value = NOT_NULL
+        after.pop(field.attname, None)
         if is_converted_by_django(field) and not isinstance(value, models.Model):
             after[field.attname] = value
-        else:
-            after.pop(field.attname, None)
     return after
 
 
 # ----------------------------------------------------------------------- INSERT
+def added_by(statement: Statement) -> Change | None:
+    """Return what an INSERT adds to the count of each owner, as its instances say; None if any row's owner is unknown.
+    Rows of an upsert may have been there before."""
+    query = statement.query
+    if not statement.is_stock or query.on_conflict is OnConflict.UPDATE:
+        return None
+    added: Change = {}
+    names = tuple(map(attrgetter("attname"), query.fields))
+    for counter in statement.counters:
+        sums = added.setdefault(counter, {})
+        said = inserted_names(query.model, counter, names)
+        for instance in query.objs:
+            values = vars(instance)
+            facts = {name: values[name] for name in said if name in values}
+            owner_key, value = contribution(counter, facts, statement.connection)
+            if owner_key is None or value == 0:
+                continue
+            if owner_key is EVERYONE:
+                return None
+            add(sums, owner_key, value)
+    return added
+
+
 @lru_cache(maxsize=100)
 def inserted_names(model: type[models.Model], counter: Declaration, written: tuple[str, ...]) -> list[str]:
     """Return the names of those of a counter's columns that an INSERT of these fields takes from the ``__dict__`` of

@@ -10,10 +10,8 @@ what its row is, and a receiver of ``post_delete`` makes Django load every row t
 
 from __future__ import annotations
 
-from functools import lru_cache, partial, wraps
+from functools import partial, wraps
 from typing import Any
-
-from django.db.models import Model
 
 from ..databases.routing import alias_for
 from ..declaration import counters_of_table
@@ -28,9 +26,9 @@ from ..internals import (
     SQLUpdateCompiler,
     UpdateQuery,
 )
-from .change import everyone
 from .ledger import Ledger
-from .statements import Counters, Insert, UpdateOrDelete
+from .plans import plan_of
+from .statements import Counters, Statement
 
 QUERIES: dict[type[SQLCompiler], type] = {
     SQLInsertCompiler: InsertQuery,
@@ -48,8 +46,8 @@ def install() -> None:
     """Wrap each of these methods once."""
     for kind, method in METHODS:
         if hasattr(kind, method) and not _is_hooked(getattr(kind, method)):
-            hook = _hook_procedures() if kind is CursorWrapper else _hook(kind, method)
-            vars(hook)["is_hook"] = True
+            hook: Any = _hook_procedures() if kind is CursorWrapper else _hook(kind, method)
+            hook.is_hook = True
             setattr(kind, method, hook)
 
 
@@ -79,12 +77,8 @@ def _hook(kind: type[SQLCompiler], name: str) -> Execute:
             fields = args[0] if args else kwargs.get("returning_fields")
         if name == "execute_returning_sql" and not (fields and connection.features.can_return_rows_from_update):
             return run(*args, **kwargs)  # it calls execute_sql()
-        if lack_columns(counters, query.get_meta().model):
-            return Ledger.on(connection).write(None, lambda: (run(*args, **kwargs), everyone(counters)))
         is_stock = type(query) is QUERIES[kind] and type(compiler) is connection.ops.compiler(kind.__name__)
-        of_kind = Insert if kind is SQLInsertCompiler else UpdateOrDelete
-        statement = of_kind(counters, compiler, run, is_stock, fields)
-        return Ledger.on(connection).write(statement.owners, statement.execute)
+        return Ledger.on(connection).write(plan_of(Statement(counters, compiler, run, fields, is_stock)))
 
     return execute
 
@@ -95,7 +89,7 @@ def _hook_procedures() -> Execute:
 
     @wraps(original)
     def callproc(cursor: Any, *args: Any, **kwargs: Any) -> object:
-        run, ledger = partial(original, cursor, *args, **kwargs), vars(cursor.db).get("counter_ledger")
+        run, ledger = partial(original, cursor, *args, **kwargs), getattr(cursor.db, "counter_ledger", None)
         return ledger(lambda *_: run(), "CALL", None, False, {"connection": cursor.db}) if ledger else run()
 
     return callproc
@@ -110,11 +104,4 @@ def _counters_of(compiler: Any) -> Counters:
     if hasattr(query, "values"):  # an UPDATE
         columns = {field.column for field, *_ in query.values}
         counters = tuple([counter for counter in counters if columns and counter.reads(columns)])
-    here = [counter for counter in counters if alias_for(counter.source) == connection.alias]
-    return tuple([counter for counter in here if not counter.is_silent(connection)])
-
-
-@lru_cache(maxsize=100)
-def lack_columns(counters: Counters, model: type[Model]) -> bool:
-    """Return whether this model of the table lacks a column of any counter, as one of an older migration may."""
-    return not all(counter.has_columns(model) for counter in counters)
+    return tuple([c for c in counters if alias_for(c.source) == connection.alias and not c.is_silent(connection)])

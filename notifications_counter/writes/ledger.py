@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from django.core.exceptions import AppRegistryNotReady, ValidationError
 from django.db import DatabaseError, Error, OperationalError, connections, transaction
@@ -27,10 +27,9 @@ from ..internals import (
     is_over,
     watch_transactions,
 )
-from .change import EVERYONE, Change, OwnerKeys, changed, everyone
-from .transaction import TransactionLog
-
-T = TypeVar("T")
+from .change import EVERYONE, Change, changed, everyone
+from .plans import Plan
+from .transaction import TransactionLog, doubt_now_and_at_commit
 
 HARMLESS = (
     "SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "SHOW", "SAVEPOINT", "RELEASE",
@@ -56,9 +55,9 @@ class Ledger:
     """Executes the counted statements of one database connection, and logs what its transaction changes. From the
     first change to the end of the transaction, it wraps all statements of the connection."""
 
-    def __init__(self, connection: BaseDatabaseWrapper):
+    def __init__(self, connection: Any):
         self._connection: Any = weakref.ref(connection)
-        vars(connection)["counter_ledger"] = self
+        connection.counter_ledger = self
         self.using: str = connection.alias
         self._logs: dict[str | None, TransactionLog] = {}  # of the current transaction, by schema
         self._ending: list[TransactionLog] = []  # from COMMIT or ROLLBACK until they are confirmed
@@ -67,73 +66,86 @@ class Ledger:
     @classmethod
     def on(cls, connection: BaseDatabaseWrapper) -> Ledger:
         """Return the ledger of a connection."""
-        return vars(connection).get("counter_ledger") or cls(connection)
+        return getattr(connection, "counter_ledger", None) or cls(connection)
 
     # ---------------------------------------------------------------- execute
-    def write(self, owners: OwnerKeys | None, execute: Callable[[], tuple[T, Change]]) -> T:
-        """Execute a statement that changes rows of these owners, and collect its change. Returns its result. None: the
-        owners are not known beforehand, so the statement needs a transaction.
+    def write(self, plan: Plan) -> Any:
+        """Execute a plan, and tell Redis how counts change. Returns the result of the statement.
 
-        In a transaction, owners are announced right before the COMMIT. In autocommit mode, they are announced before
-        the statement, which saves a BEGIN and a COMMIT. If Redis refuses, the statement is executed in a transaction,
-        which commits it together with a DoubtRequest.
+        Unless the site has begun a transaction, ``create()``, ``save()`` and ``update()`` come in autocommit mode, and
+        ``bulk_create()`` and ``delete()`` of a queryset in an ``atomic()`` of Django's.
         """
+        connection, owners = self._connection(), plan.owners
         if owners is not None and not any(owners.values()):
-            return execute()[0]
-        connection = self._connection()
-        if in_manual_transaction(connection):
-            with as_manual_transaction(connection):
-                return self._write_inside(execute)
+            return plan.execute()[0]
         if connection.in_atomic_block:
-            return self._write_inside(execute)
-        if owners is not None:
-            log = TransactionLog(connection)
-            log.add({counter: dict.fromkeys(owner_keys, 0) for counter, owner_keys in owners.items()})
-            if not log.tell(connection):
-                return self._write_alone(log, execute)
-        with transaction.atomic(using=self.using):
-            return self._write_inside(execute)
+            return self._write_in_atomic(plan)
+        if in_manual_transaction(connection):
+            return self._write_in_manual_transaction(plan)
+        if owners is None:
+            return self._write_in_own_transaction(plan)
+        return self._write_in_autocommit(plan, owners)
 
-    def _write_alone(self, log: TransactionLog, execute: Callable[[], tuple[T, Change]]) -> T:
-        """Execute an announced statement in autocommit mode."""
+    def _write_in_autocommit(self, plan: Plan, owners: Change) -> Any:
+        """Its owners are announced before the statement, which saves a BEGIN and a COMMIT."""
+        connection = self._connection()
+        log = TransactionLog(connection)
+        log.add(owners)
+        if log.tell(connection):  # Redis refuses
+            return self._write_in_own_transaction(plan)
         try:
-            result, change = execute()
+            result, change = plan.execute()
         except OperationalError:  # the server may go on without us; then healing puts the owners in doubt
             raise
         except ANSWERS:  # it is over; of an UPDATE of a child model, a part may be committed
             log.mark_unknown()
-            log.confirm(self._connection())
+            log.confirm(connection)
             raise
         log.add(change)
-        log.confirm(self._connection())
+        log.confirm(connection)
         return result
 
-    def _write_inside(self, execute: Callable[[], tuple[T, Change]]) -> T:
+    def _write_in_own_transaction(self, plan: Plan) -> Any:
+        """Only the database can tell its owners, or DoubtRequests are to be committed with it."""
+        with transaction.atomic(using=self.using):
+            if not self._connection().in_atomic_block:  # a copy of the alias's connection, which commits by itself
+                return self._write_in_manual_transaction(plan)
+            return self._write_in_atomic(plan)
+
+    def _write_in_atomic(self, plan: Plan) -> Any:
+        """Its owners are announced right before the COMMIT."""
         try:
-            result, change = execute()
-            self._collect(change)
+            result, change = plan.execute()
+            self._add(change)
             return result
         except Error:
             raise
         except BaseException:  # a time limit, an interrupt: the statement may have been executed or not
-            if self._connection().in_atomic_block:
-                transaction.set_rollback(True, using=self.using)
-            else:
-                with suppress(Error):
-                    here = [counter for counter in declarations() if counter.db == self.using]
-                    self._collect(everyone(here))
+            transaction.set_rollback(True, using=self.using)
             raise
 
-    def _collect(self, change: Change) -> None:
-        """Add the change of a statement to the transaction."""
+    def _write_in_manual_transaction(self, plan: Plan) -> Any:
+        """Its owners are put in doubt at once, because nobody tells when it commits."""
+        with as_manual_transaction(self._connection()):
+            try:
+                result, change = plan.execute()
+                doubt_now_and_at_commit(self.using, change)
+                return result
+            except Error:
+                raise
+            except BaseException:  # as above
+                with suppress(Error):
+                    doubt_now_and_at_commit(self.using, everyone(plan.statement.counters))
+                raise
+
+    # ------------------------------------------------------------ transaction
+    def _add(self, change: Change) -> None:
+        """Add the change of a statement to the log of the transaction."""
         connection = self._connection()
         if not changed(change):
             return
-        # Nobody tells when it commits, or it already has.
-        if not connection.in_atomic_block or not connection.commit_on_exit or is_over(connection):
-            log = TransactionLog(connection)
-            log.add(change)
-            log.doubt_at_once()
+        if not connection.commit_on_exit or is_over(connection):  # nobody tells when it commits, or it already has
+            doubt_now_and_at_commit(self.using, change)
             return
         schema = schema_of(connection)
         if schema not in self._logs:
@@ -179,14 +191,9 @@ class Ledger:
         connection = self._connection()
         if has_failed(connection) or is_over(connection):  # then it commits nothing
             return self._after_rollback(is_done=True, was_over=True)
-        self._ending = list(self._logs.values())
-        try:
-            connection.in_atomic_block = True  # the transaction is still open, although Atomic says otherwise
-            for log in self._ending:
-                log.announce(connection)
-        finally:
-            connection.in_atomic_block = False
-            self._drop_logs()
+        self._ending = self._drop_logs()
+        for log in self._ending:
+            log.announce(connection)
         # Only now, so that nobody finds our hook in an open transaction. It comes first, because a hook that raises
         # stops those after it. It is not robust, because Django would log a time limit that is meant for the site.
         connection.run_on_commit.insert(0, (set(), self._after_commit, False))
@@ -231,7 +238,7 @@ def beginnings(sql: object) -> list[str]:
 
 @receiver(connection_created)
 def _watch(connection: BaseDatabaseWrapper, **_: object) -> None:
-    if ledger := vars(connection).get("counter_ledger"):  # what the lost connection has announced, healing finds
+    if ledger := getattr(connection, "counter_ledger", None):  # what the lost connection has announced, healing finds
         ledger._drop_logs()
     # Neither the nameless connection that creates databases, nor a copy of one, which may be in a transaction.
     if connection.alias not in connections or connections[connection.alias] is not connection:

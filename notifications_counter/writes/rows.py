@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -67,11 +67,6 @@ def name_rows(query: Query, connection: BaseDatabaseWrapper) -> bool:
     return True
 
 
-def selects_first(query: Query) -> bool:
-    """Return whether Django selects the rows, and updates them by their primary keys a moment later."""
-    return hasattr(query, "related_updates") and bool(query.related_updates)
-
-
 # --------------------------------------------------------------------- columns
 class Columns:
     """The columns that rows are asked for, compiled once.
@@ -110,13 +105,14 @@ def tally(cursor: Any, columns: Columns, compiler: SQLCompiler) -> Tally[Row]:
     return found
 
 
-def sums_of(counters: Sequence[Declaration], rows: Tally[Row]) -> dict[Declaration, Sums]:
+def sums_of(counters: Iterable[Declaration], rows: Tally[Row]) -> dict[Declaration, Sums]:
     """Return what these rows add to each counter."""
     found: dict[Declaration, Sums] = {counter: {} for counter in counters}
-    columns = zip(*rows, strict=True)
+    columns = list(zip(*rows, strict=True))
     for counter, sums in found.items() if rows else ():
-        owner_keys = counter.owner_keys([next(columns) for _ in counter.owner_attnames])
-        for owner_key, value, number in zip(owner_keys, next(columns), rows.values(), strict=True):
+        width = len(counter.owner_attnames)
+        owner_keys, values, columns = counter.owner_keys(columns[:width]), columns[width], columns[width + 1 :]
+        for owner_key, value, number in zip(owner_keys, values, rows.values(), strict=True):
             total, so_far = sums.get(owner_key, (0, 0))
             sums[owner_key] = total + number * value, so_far + number
     return found

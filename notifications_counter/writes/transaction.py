@@ -27,7 +27,7 @@ from ..models import DoubtRequest
 from ..redis.calls import chunked, in_groups
 from ..reports import report
 from ..signals import counts_changed
-from .change import EVERYONE, Change, OwnerKey, OwnerKeys, add, changed
+from .change import EVERYONE, Change, OwnerKey, OwnerKeys, add, changed, named
 
 
 class Intent(NamedTuple):
@@ -64,11 +64,6 @@ class TransactionLog:
             for owner_key, delta in deltas.items():
                 add(sums, owner_key, delta)
 
-    def doubt_at_once(self) -> None:
-        """Put the owners in doubt now, and again when the transaction has committed: nobody tells when that is."""
-        request_doubts(self.using, changed(self.deltas))
-        doubt(changed(self.deltas))
-
     def mark_unknown(self) -> None:
         """Put all owners so far in doubt: what was done may have been undone, or may not."""
         for deltas in self.deltas.values():
@@ -78,11 +73,16 @@ class TransactionLog:
     def announce(self, connection: BaseDatabaseWrapper, early: bool = False) -> None:
         """Announce the owners whose counts the transaction has changed, before the database commits. ``early``: it may
         commit now, or much later, when their intents are gone. So they are announced again then (rule: stays). Those
-        that Redis refuses get DoubtRequests, again after each call, because a savepoint may have taken them back."""
+        that Redis refuses get DoubtRequests (rule: request), again after each call, because a savepoint may have taken
+        them back."""
         if not early:
             self._untold = {counter: list(deltas) for counter, deltas in self.deltas.items()}
         with in_schema(connection, self.schema):
-            request_or_log(self.using, self.tell(connection))
+            refused = self.tell(connection)
+            try:
+                request_doubts(self.using, refused)
+            except Error:
+                report("requests_failed", exc_info=True, database=self.using, owners=sum(map(len, refused.values())))
 
     def tell(self, connection: BaseDatabaseWrapper) -> OwnerKeys:
         """Announce the owners that are not announced yet. Returns those that Redis refuses."""
@@ -90,8 +90,8 @@ class TransactionLog:
         refused: dict[Declaration, list[OwnerKey]] = {}
         for counter, owner_keys in self._untold.items():
             buffer = counter.buffer_in(connection)
-            named = [owner_key for owner_key in owner_keys if owner_key is not EVERYONE]
-            for some in [()] if len(named) < len(owner_keys) else chunked(named, OWNERS_PER_CALL):
+            keys = named(owner_keys)
+            for some in [()] if keys is None else chunked(keys, OWNERS_PER_CALL):
                 intents.append(Intent(os.urandom(16).hex(), counter, buffer, some))
         self.announced_at = time.monotonic()
         for group in _grouped(intents):
@@ -137,8 +137,8 @@ class TransactionLog:
     def _signal(self) -> None:
         """Send ``counts_changed`` for the owners whose counts may have changed."""
         for counter, owner_keys in changed(self.deltas).items():
-            named = [counter.parse(owner_key) for owner_key in owner_keys if owner_key is not EVERYONE]
-            owners = None if EVERYONE in owner_keys else named
+            keys = named(owner_keys)
+            owners = None if keys is None else list(map(counter.parse, keys))
             counts_changed.send_robust(sender=counter, counter=counter, owners=owners, using=self.using)
 
 
@@ -152,20 +152,16 @@ def doubt(owners: OwnerKeys) -> None:
     """Put owners in doubt, so that readers count their rows, unless Redis is unreachable."""
     for counter, owner_keys in owners.items():
         with suppress(BufferUnavailable):
-            if EVERYONE in owner_keys:
-                counter.buffer.doubt_everyone()
-            else:
-                counter.buffer.doubt([owner_key for owner_key in owner_keys if owner_key is not EVERYONE])
+            keys = named(owner_keys)
+            counter.buffer.doubt_everyone() if keys is None else counter.buffer.doubt(keys)
 
 
 def request_doubts(using: str, owners: OwnerKeys) -> None:
     """Write DoubtRequests, in the current transaction if there is one."""
     requests = [
-        DoubtRequest(counter=counter.name, everyone=True)
-        if owner_key is EVERYONE
-        else DoubtRequest(counter=counter.name, owner_key=owner_key)
+        DoubtRequest(counter=counter.name, everyone=key is EVERYONE, owner_key="" if key is EVERYONE else key)
         for counter, owner_keys in owners.items()
-        for owner_key in owner_keys
+        for key in owner_keys
     ]
     if not requests:
         return
@@ -178,9 +174,8 @@ def request_doubts(using: str, owners: OwnerKeys) -> None:
         # Another app's migration runs before our first one: there are no counts that could be wrong.
 
 
-def request_or_log(using: str, owners: OwnerKeys) -> None:
-    """Write DoubtRequests for owners that Redis did not accept (rule: request). A failure is logged."""
-    try:
-        request_doubts(using, owners)
-    except Error:
-        report("requests_failed", exc_info=True, database=using, owners=sum(map(len, owners.values())))
+def doubt_now_and_at_commit(using: str, change: Change) -> None:
+    """Put owners in doubt now, and again when the transaction has committed: nobody tells when that is."""
+    owners = changed(change)
+    request_doubts(using, owners)
+    doubt(owners)

@@ -34,6 +34,7 @@ from notifications_counter.upkeep import new_tables
 from notifications_counter.writes import hook
 from notifications_counter.writes.change import EVERYONE, Change
 from notifications_counter.writes.ledger import Ledger
+from notifications_counter.writes.plans import Plan
 
 from .shim import Result, report
 
@@ -140,14 +141,14 @@ under_way: list[list[tuple[Any, ...]]] = []
 anyone's count may have changed. A statement may execute others, for the tables of its parents."""
 
 
-def note(ledger: Ledger, owners: Any, statement: Callable[[], tuple[Any, Change]]) -> Any:
-    def execute() -> tuple[Any, Change]:
-        result, change = statement()
+def note(ledger: Ledger, plan: Plan) -> Any:
+    def way(*_: Any) -> tuple[Any, Change]:
+        result, change = plan.execute()
         for recorded in under_way:
             recorded += [(counter,) if EVERYONE in deltas else (counter, deltas) for counter, deltas in change.items()]
         return result, change
 
-    return write(ledger, owners, execute)
+    return write(ledger, plan._replace(way=way))
 
 
 @cache

@@ -168,6 +168,15 @@ def test_every_figure_is_measured() -> None:
     assert len(places) == len(set(places)) == text.count("<!-- measured: ")
 
 
+def test_walks_name_files_and_functions_that_are_there() -> None:
+    text = page("discussions/a-write.md") + section((ROOT / "CONTRIBUTING.md").read_text(), "Where to start reading")
+    files = re.findall(r"`([\w/]+(?:/|\.py|\.lua))`", text)
+    names = re.findall(r"`(?:\w+\.)*(\w+)(?:\(\))?`", text)
+    code = "".join(path.read_text() for path in PACKAGE.rglob("*.py"))
+    assert not [name for name in files if not (ROOT / name).exists() and not [*PACKAGE.rglob(name)]]
+    assert not [name for name in names if not re.search(rf"\b{name}\b", code)]
+
+
 # ------------------------------------------------------------------------------------------------------------ code
 def test_commands_have_the_options_that_they_are_called_with() -> None:
     calls = [

@@ -1,0 +1,184 @@
+"""How a statement is executed so that its change is known.
+
+It may say itself whose counts it changes. If it doesn't, its rows may: read back, returned or locked. Then these owners
+get deltas, or are in doubt, so that their next reads count rows. If not even the owners are known, everyone is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from django.db.models import Model
+
+from ..buffer.types import Delta
+from ..declaration import Declaration
+from .change import Change, OwnerKey, everyone, unchanged
+from .facts import Effect, added_by, effects_of
+from .rows import Row, columns_of, is_repeatable, lists_pks, lock_pks, lock_rows, name_rows, sums_of
+from .statements import Counters, Statement
+
+Effects = dict[Declaration, Effect]
+Outcome = tuple[Any, Change | None]
+"""The result of a statement, and its change; None if it is unknown whose counts have changed."""
+
+
+class Plan(NamedTuple):
+    """How to execute a statement so that its change is known.
+
+    ``way``     one of the functions below
+    ``said``    what the statement says about each counter whose counts may change
+    ``owners``  whose counts, with deltas of 0; None if only the database can tell, so that it takes a transaction
+    """
+
+    way: Callable[[Statement, Any], Outcome]
+    statement: Statement
+    said: Iterable[Declaration]
+    owners: Change | None = None
+
+    def execute(self) -> tuple[Any, Change]:
+        """Execute the statement, and return its result and its change."""
+        result, change = self.way(self.statement, self.said)
+        return result, everyone(self.said) if change is None else change
+
+
+def plan_of(statement: Statement) -> Plan:
+    """Return the first plan that fits."""
+    counters = statement.counters
+    if lack_columns(counters, statement.model):
+        return Plan(unknown, statement, counters)
+    if statement.is_insert:
+        if (added := added_by(statement)) is not None:
+            return Plan(said_by_instances, statement, added, unchanged(added))
+        return Plan(read_back if can_read_back(statement) else unknown, statement, counters)
+    effects = effects_of(statement)
+    if all(effect.before.names_owner and effect.after.names_owner for effect in effects.values()):
+        owners = {counter: effect.owner_keys for counter, effect in effects.items()}
+        return Plan(said_by_clauses, statement, effects, unchanged(owners))
+    return Plan(returned if can_return(statement, effects) else locked, statement, effects)
+
+
+@lru_cache(maxsize=100)
+def lack_columns(counters: Counters, model: type[Model]) -> bool:
+    """Return whether this model of the table lacks a column of any counter, as one of an older migration may."""
+    return not all(counter.has_columns(model) for counter in counters)
+
+
+def doubts_of(owner_keys: Iterable[OwnerKey | None]) -> dict[OwnerKey, Delta]:
+    """Put owners in doubt."""
+    return dict.fromkeys(owner_key for owner_key in owner_keys if owner_key is not None)
+
+
+def unknown(statement: Statement, said: object) -> Outcome:
+    """Nothing tells whose counts change."""
+    result, number, _ = statement.execute()
+    return result, {} if number == 0 and not statement.is_insert else None  # a trigger may put rows elsewhere
+
+
+# ------------------------------------------------------------------------- INSERT
+def said_by_instances(statement: Statement, added: Change) -> Outcome:
+    """The instances of an INSERT say whose the rows are, and what they add."""
+    query = statement.query
+    result, number, _ = statement.execute()
+    if number != len(query.objs) or query.on_conflict is not None:  # a conflict, a trigger or a rule may skip rows
+        return result, {counter: doubts_of(deltas) for counter, deltas in added.items()}
+    return result, added
+
+
+def can_read_back(statement: Statement) -> bool:
+    """Return whether the rows of an INSERT can be found again, and an upsert has not taken them over from others. A row
+    that was in conflict by other columns has a primary key of its own."""
+    query, options = statement.query, statement.query.model._meta
+    updated = {field.attname for field in query.update_fields}
+    takes_over = updated and any(counter.moves(updated) for counter in statement.counters)
+    is_told = options.pk in (statement.fields or ()) or {*query.unique_fields} <= {*options.pk_fields}
+    return statement.is_stock and not takes_over and is_told
+
+
+def read_back(statement: Statement, counters: Counters) -> Outcome:
+    """The rows of an INSERT are read back by their primary keys."""
+    query, fields, pk = statement.query, list(statement.fields or ()), statement.model._meta.pk
+    result, _, _ = statement.execute()
+    if pk in fields:
+        pks = [row[fields.index(pk)] for row in result or () if row is not None]
+    else:
+        pks = [getattr(instance, pk.attname, None) for instance in query.objs]
+    found = lock_pks(query.model, statement.connection, pks, counters)
+    if found.total() != len(pks):  # one is unknown, an expression, or stored in another form
+        return result, None
+    change: Change = {}
+    for counter, sums in sums_of(counters, found).items():
+        change[counter] = doubts_of(sums)
+        if query.on_conflict is None:  # otherwise, some were there before
+            change[counter] = {o: total for o, (total, _) in sums.items() if o is not None}
+    return result, change
+
+
+# -------------------------------------------------------------- UPDATE and DELETE
+def said_by_clauses(statement: Statement, effects: Effects) -> Outcome:
+    """WHERE and SET say whose the rows are, and the number of rows tells what they add."""
+    result, number, _ = statement.execute()
+    change: Change = {}
+    for counter, effect in effects.items() if number else ():
+        before, after, _ = effect
+        change[counter] = doubts_of(effect.owner_keys)
+        if number < math.inf and before.value is not None and after.value is not None:
+            change[counter] = effect.deltas({before.owner_key: (number * before.value, number)})
+    return result, change
+
+
+def can_return(statement: Statement, effects: Effects) -> bool:
+    """Return whether PostgreSQL can return whose rows have changed. An UPDATE returns rows as they are after it,
+    without their owners before. Of a few rows by primary keys, locking them says more."""
+    if not statement.is_stock or statement.connection.vendor != "postgresql":
+        return False
+    says_more = lists_pks(statement.query) and any(effect.before.value is None for effect in effects.values())
+    return statement.is_delete or not (statement.fields or says_more or any(e.moves for e in effects.values()))
+
+
+def returned(statement: Statement, effects: Effects) -> Outcome:
+    """PostgreSQL returns the rows: of a DELETE as they were, of an UPDATE as they are."""
+    columns = columns_of(tuple(effects), statement.connection.alias, statement.model)
+    result, number, found = statement.execute(columns)
+    if found.total() != number:  # other code has changed the statement, too
+        return result, None
+    change: Change = {}
+    for counter, sums in sums_of(effects, found).items():
+        effect = effects[counter]
+        if statement.is_delete:
+            change[counter] = effect.deltas(sums)
+        elif (value := effect.before.value) is not None:
+            change[counter] = {o: total - rows * value for o, (total, rows) in sums.items() if o is not None}
+        else:
+            change[counter] = doubts_of(sums)
+    return result, change
+
+
+def locked(statement: Statement, effects: Effects) -> Outcome:
+    """The rows are locked first, to see whose they are and whether they count. They stay those that the statement
+    selects, by their primary keys if necessary. If it doesn't say whose they become, as ``bulk_update()``, that is seen
+    afterwards: by primary keys, it still selects them."""
+    query, connection, counters = statement.query, statement.connection, tuple(effects)
+    says_whose = all(effect.after.names_owner or not effect.moves for effect in effects.values())
+    is_fixed = is_repeatable(query) or (statement.is_stock and name_rows(query, connection))
+    if not is_fixed or not (says_whose or lists_pks(query)):
+        return unknown(statement, effects)
+    before, after = lock_rows(query, connection, counters), Tally[Row]()
+    result, number, _ = statement.execute()
+    if not number:
+        return result, {}
+    if not says_whose:
+        after = lock_rows(query, connection, counters)
+    if number > before.total() or (not says_whose and after.total() < before.total()):
+        return result, None  # it has changed others, too, or rows have other primary keys now
+    change: Change = {}
+    sums_before, sums_after = sums_of(counters, before), sums_of(counters, after)
+    for counter, effect in effects.items():
+        if says_whose and effect.after.value is not None and number == before.total():
+            change[counter] = effect.deltas(sums_before[counter])  # nobody else changes locked rows
+        else:
+            change[counter] = doubts_of([*sums_before[counter], *sums_after[counter], *effect.owner_keys])
+    return result, change
