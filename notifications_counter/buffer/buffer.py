@@ -15,7 +15,19 @@ from ..exceptions import BufferUnavailable
 from ..redis.calls import ARGUMENTS, REASON, Argument, Call, Scripts, T, chunked, command
 from ..redis.client import Client
 from ..redis.replies import as_bytes, as_integer, as_pairs, as_text
-from .types import OFF, OWNERS_PER_CALL, BufferStatus, Delta, Fetched, IntentAge, Lease, Look, as_json, parse_ready
+from .types import (
+    OFF,
+    OWNERS_PER_CALL,
+    BufferStatus,
+    Delta,
+    Fetched,
+    IntentAge,
+    Lease,
+    Look,
+    as_json,
+    parse_ready,
+    total_in,
+)
 
 SCRIPTS = Scripts(__package__)
 
@@ -176,8 +188,8 @@ class Buffer:
         """Return owners of the batch, from one rank to another."""
         found: list[Fetched] = []
         for rank in range(first, last + 1, OWNERS_PER_CALL):
-            rows = self._run("fetch", str(rank), str(min(rank + OWNERS_PER_CALL - 1, last)))
-            found += (Fetched(as_text(owner_key), *map(as_integer, numbers)) for owner_key, *numbers in rows)
+            page, cached = self._run("fetch", str(rank), str(min(rank + OWNERS_PER_CALL - 1, last)))
+            found += map(Fetched, map(as_text, page[::2]), map(as_integer, page[1::2]), map(total_in, cached))
         return found
 
     def drop(self, batch: str, mark: str) -> bool:

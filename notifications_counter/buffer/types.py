@@ -56,7 +56,7 @@ class Look(NamedTuple):
     @property
     def total(self) -> int | None:
         """The cached total; None if there is none."""
-        return as_integer(as_text(self.cached or "").removesuffix("!"))
+        return total_in(self.cached)
 
     @property
     def is_flagged(self) -> bool:
@@ -128,6 +128,11 @@ class IntentAge:
             return cls(id, int(about["began"]), int(about["checked"]), tuple(about["owners"]))
         except UNREADABLE:
             return cls(id)
+
+
+def total_in(cached: Any) -> int | None:
+    """Return the total in what is cached of an owner; None if there is none."""
+    return as_integer(as_text(cached).removesuffix("!")) if cached else None
 
 
 def as_json(owner_keys: Sequence[str]) -> str:

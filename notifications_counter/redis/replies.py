@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any
 
 UNREADABLE = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
@@ -25,10 +24,11 @@ def as_bytes(text: str) -> bytes:
 
 def as_integer(number: Any) -> int | None:
     """Return a number in a reply; None if it is missing, or no integer of 64 bits, as the score of an unknown delta."""
-    with suppress(TypeError, ValueError):
+    try:  # suppress() would take three times as long
         found = int(number)
-        return found if -LIMIT <= found < LIMIT else None
-    return None
+    except (TypeError, ValueError):
+        return None
+    return found if -LIMIT <= found < LIMIT else None
 
 
 def as_pairs(reply: Any) -> Iterable[tuple[Any, Any]]:

@@ -7,7 +7,6 @@ from functools import reduce
 from operator import or_
 
 from django.db.models import Q, QuerySet
-from django.db.models.expressions import RawSQL
 
 from ..declaration import Declaration
 from ..declaration.primary_keys import First, Pk
@@ -22,7 +21,7 @@ def count_rows(counter: Declaration, pks: Sequence[Pk]) -> dict[Pk, int]:
     """Return the number of rows that count, for each of these owners."""
     found = dict.fromkeys(pks, 0)
     for chunk in per_statement(pks, counter.db):
-        found |= _count(counter, of_owners(counter, counter.owner_fields, chunk, counter.db))
+        found |= _count(counter, of_owners(_rows(counter), counter, chunk))
     return found
 
 
@@ -36,14 +35,19 @@ def break_down(counter: Declaration, firsts: Sequence[First]) -> dict[First, Bre
             owners = Q(**{f"{names[0]}__in": [value for (value,) in chunk]})
         else:
             owners = reduce(or_, (Q(**dict(zip(names, first, strict=True))) for first in chunk))
-        for (*first, value), count in _count(counter, owners & Q(**{f"{last}__isnull": False})).items():
+        rows = _rows(counter).filter(owners, **{f"{last}__isnull": False})
+        for (*first, value), count in _count(counter, rows).items():
             if count:
                 found.setdefault(tuple(first), {})[value] = count
     return found
 
 
-def _count(counter: Declaration, owners: Q | RawSQL) -> dict[Pk, int]:
-    """Return the number of rows that count, by owner. Owners without such rows are left out."""
-    rows: QuerySet = Uncached(counter.source, using=counter.db).filter(counter.q).filter(owners).order_by()
+def _rows(counter: Declaration) -> QuerySet:
+    """Return the rows that count."""
+    return Uncached(counter.source, using=counter.db).filter(counter.q).order_by()
+
+
+def _count(counter: Declaration, rows: QuerySet) -> dict[Pk, int]:
+    """Return the number of these rows, by owner. Owners without such rows are left out."""
     counts = rows.values_list(*counter.owner_attnames).annotate(counted_rows=counter.condition.aggregate)
     return {row[:-1] if counter.has_several_columns else row[0]: row[-1] for row in counts}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from django.db import connections
-from django.db.models import BooleanField, Field, IntegerField
-from django.db.models.expressions import RawSQL
+from django.db.models import Field, IntegerField, QuerySet
 
 from ..declaration import Declaration
 from ..declaration.primary_keys import Pk
@@ -21,32 +21,48 @@ longer."""
 def is_one_of(
     counter: Declaration, columns: Sequence[str], pks: Sequence[Pk], connection: BaseDatabaseWrapper
 ) -> tuple[str, list[Param]]:
-    """Return a condition for rows with one of these primary keys in these columns, and its parameters."""
+    """Return a condition for rows with one of these primary keys in these columns, and its parameters.
+
+    For several columns, there is a list for each, so that any index on one of them will do, in whichever state the
+    statistics are. Unless the keys are all combinations of these values, a list of the keys filters the rows.
+    """
     values = counter.db_columns(pks, connection)
-    names = ", ".join(columns)
-    if len(columns) == 1 and (connection.vendor != "postgresql" or len(pks) <= SHORT_LIST):  # only faster
-        return f"{names} IN ({', '.join(['%s'] * len(pks))})", values[0]
-    if connection.vendor == "postgresql" and len(columns) == 1:
-        # With a join, or an array that it has to compute or to cast, PostgreSQL may compare each row with each key.
-        (field,), (column,) = counter.pk_fields, values
-        kind = str(field.rel_db_type(connection))
-        if isinstance(field, IntegerField):
-            limit = 1 << {"smallint": 15, "integer": 31}.get(kind, 63)
-            column = [pk for pk in column if -limit <= pk < limit]  # others have no rows
-        return f"{names} = ANY(%s::{kind}[])", [column]
-    if connection.vendor == "postgresql":  # in a list of several columns, it would try one key after the other
-        return f"({names}) IN (SELECT * FROM unnest({arrays(counter, connection)}))", values
-    row = f"({', '.join(['%s'] * len(columns))})"
-    rows = ", ".join([row] * len(pks))
-    values_or_rows = f"VALUES {rows}" if connection.vendor == "sqlite" else rows
-    return f"({names}) IN ({values_or_rows})", [value for row in zip(*values, strict=True) for value in row]
+    if len(columns) == 1:
+        return _is_in(columns[0], counter.pk_fields[0], values[0], connection)
+    different = [list(dict.fromkeys(column)) for column in values]
+    parts = [_is_in(*each, connection) for each in zip(columns, counter.pk_fields, different, strict=True)]
+    if prod(map(len, different)) > len(set(pks)):
+        names, row = ", ".join(columns), f"({', '.join(['%s'] * len(columns))})"
+        rows, flat = ", ".join([row] * len(pks)), [value for row in zip(*values, strict=True) for value in row]
+        if connection.vendor == "postgresql":  # IS TRUE: a filter by a hash table, never a join
+            parts.append((f"(({names}) IN (SELECT * FROM unnest({arrays(counter, connection)}))) IS TRUE", values))
+        elif connection.vendor == "sqlite":  # for several lists, it would look up each combination of their values
+            parts = [(f"({names}) IN (SELECT * FROM (VALUES {rows}))", flat)]
+        else:
+            parts.append((f"({names}) IN ({rows})", flat))
+    return " AND ".join(condition for condition, _ in parts), [param for _, params in parts for param in params]
 
 
-def of_owners(counter: Declaration, fields: Sequence[Field], pks: Sequence[Pk], using: str) -> RawSQL:
-    """Return the same condition for ``filter()``, given fields of a model."""
-    quote = connections[using].ops.quote_name
-    columns = [f"{quote(field.model._meta.db_table)}.{quote(str(field.column))}" for field in fields]
-    return RawSQL(*is_one_of(counter, columns, pks, connections[using]), BooleanField())
+def _is_in(name: str, field: Field, values: list[Param], connection: BaseDatabaseWrapper) -> tuple[str, list[Param]]:
+    """Return a condition for rows with one of these values in this column, and its parameters."""
+    if connection.vendor != "postgresql" or len(values) <= SHORT_LIST:  # only faster
+        return f"{name} IN ({', '.join(['%s'] * len(values))})", values
+    # With a join, or an array that it has to compute or to cast, PostgreSQL may compare each row with each key.
+    kind = str(field.rel_db_type(connection))
+    if isinstance(field, IntegerField):
+        limit = 1 << {"smallint": 15, "integer": 31}.get(kind, 63)
+        values = [value for value in values if -limit <= value < limit]  # others have no rows
+    return f"{name} = ANY(%s::{kind}[])", [values]
+
+
+def of_owners(rows: QuerySet, counter: Declaration, pks: Sequence[Pk]) -> QuerySet:
+    """Return those rows of the source that belong to owners with these primary keys."""
+    connection = connections[counter.db]
+    quote = connection.ops.quote_name
+    columns = [f"{quote(field.model._meta.db_table)}.{quote(str(field.column))}" for field in counter.owner_fields]
+    condition, params = is_one_of(counter, columns, pks, connection)
+    # For an expression in filter(), Django would add "= 1" on MySQL and MariaDB, which then use no index.
+    return rows.extra(where=[condition], params=params)
 
 
 def arrays(counter: Declaration, connection: BaseDatabaseWrapper) -> str:

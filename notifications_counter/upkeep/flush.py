@@ -37,7 +37,10 @@ CHEAP = 100
 """The highest cached total, without its sign, that a flush compares with the rows."""
 
 COMPARED = 10_000
-"""Owners that a flush compares at most: each may have many rows that do not count."""
+"""Owners that a flush compares at most."""
+
+COMPARING = 5
+"""Seconds after which a flush compares no further page: each owner may have many rows that do not count."""
 
 
 class Flusher:
@@ -45,7 +48,8 @@ class Flusher:
 
     def __init__(self, counter: Declaration, seconds: float):
         self.counter = counter
-        self.until = time.monotonic() + seconds
+        self.started = time.monotonic()
+        self.until = self.started + seconds
         self.result = Result()
         self.target = Target(counter, connections[counter.db])
         self.comparable = COMPARED
@@ -53,13 +57,12 @@ class Flusher:
 
     def flush(self) -> Result:
         """Flush, outside of transactions. BufferUnavailable if Redis is unreachable; what was written stays written."""
-        started = time.monotonic()
         row = row_in_force(self.counter).exclude(mark="").first()
         while row is not None and self._flush_batch(row):  # first, one that another flusher has left
             pass
         done = self.result
         if done.owners or done.skipped:
-            seconds = time.monotonic() - started
+            seconds = time.monotonic() - self.started
             report("flush", self.counter, seconds=seconds, owners=done.owners, skipped=done.skipped)
         return done
 
@@ -110,13 +113,15 @@ class Flusher:
         return counts
 
     def _compare(self, cheap: Sequence[Pk], counts: dict[Pk, int]) -> None:
-        """Compare these cached totals with the rows, and store the latter. After COMPARED owners, or a time limit of
-        the database, the others are trusted."""
+        """Compare these cached totals with the rows, and store the latter. After COMPARED owners, COMPARING
+        seconds, or a time limit of the database, the others are trusted."""
         # rule: compared
         cheap, differ = cheap[: self.comparable], list[Pk]()
         self.comparable -= len(cheap)
         with suppress(OperationalError):
             for some in chunked(cheap, PAGE):
+                if time.monotonic() > self.started + COMPARING:
+                    break
                 rows = count_rows(self.counter, some)
                 differ += [pk for pk in some if rows[pk] != counts[pk]]
                 counts |= rows

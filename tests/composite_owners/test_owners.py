@@ -1,10 +1,15 @@
 """Owners of several columns: their keys, and what the flusher does for them."""
 
+import re
+from uuid import uuid4
+
 import pytest
 from django.core.exceptions import ValidationError
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from notifications_counter.upkeep import walk
-from tests.support import truth, unheard
+from tests.support import make_keys, truth, unheard
 
 from .counters import alerts, unread_by_app, unseen_by_app, votes
 from .models import Alert, AlertCount, AppCount, CourseNotification, Vote, VoteCount
@@ -83,3 +88,26 @@ def test_everyone_is_recounted_in_pages(monkeypatch):
         *((shop, item, 1) for shop in (1, 2) for item in range(4)), (3, 2, 1), (3, 3, 1), (9, 1, 1)
     }  # fmt: skip
     assert_stored(votes)
+
+
+SLOW = {
+    "postgresql": "Join|Nested Loop",  # with old statistics, it compares each row with each owner
+    "mysql": "'ALL'|Table scan on composite",  # as MariaDB and MySQL say it
+    "sqlite": "SCAN composite_owners_alertcount",
+}
+
+
+def test_many_are_found_by_an_index():
+    """That of the totals has all columns, those of the rows have one each."""
+    owners = [(uuid4(), key) for key in make_keys(500)]
+    Alert.objects.bulk_create(Alert(organization_id=organization, recipient_id=key) for organization, key in owners)
+    alerts.flush()
+    with CaptureQueriesContext(connection) as queries:
+        assert alerts.recount(owners[:2]).wrong == 0
+    explain = "EXPLAIN QUERY PLAN" if connection.vendor == "sqlite" else "EXPLAIN"
+    for table in (Alert, AlertCount):
+        counted = re.compile(f"FROM .{table._meta.db_table}. WHERE.* IN ")
+        [sql] = {query["sql"] for query in queries if counted.search(query["sql"])}
+        with connection.cursor() as cursor:
+            cursor.execute(f"{explain} {sql}")
+            assert not re.search(SLOW[connection.vendor], str(cursor.fetchall()))

@@ -22,6 +22,8 @@ if kind := os.environ.get("SUITE_DATABASE"):
             ENGINE=f"django.db.backends.{kind}", HOST="127.0.0.1", PORT=os.environ["SUITE_PORT"], USER=user, NAME=name
         )
         database["TEST"] = {"NAME": f"{alias}_{os.getpid()}"}
+        if kind == "mysql":  # by default, owners such as "null" and "NULL" are the same, of which a check warns
+            database["TEST"]["COLLATION"] = "utf8mb4_0900_bin"
 if kind == "mysql" and not importlib.util.find_spec("MySQLdb"):
     import pymysql
 

@@ -174,10 +174,17 @@ def test_a_flush_finds_what_has_escaped_the_app(healed, make_user, caplog):
     assert_exact(*users, in_doubt=3, wrong=2)
 
 
-@pytest.mark.parametrize(("limit", "pages"), [(None, [3, 1, 2]), (OperationalError, [3, 2])])
+def late(*_: Any) -> Any:
+    """The first page has taken too long."""
+    flush.COMPARING = 0
+    return mock.DEFAULT
+
+
+@pytest.mark.parametrize(("limit", "pages"), [(None, [3, 1, 2]), (OperationalError, [3, 2]), (late, [3])])
 def test_a_flush_compares_so_many_at_most(healed, monkeypatch, limit, pages):
-    """All its chunks together, and in each only until the database refuses to count. The others are trusted."""
-    for name, size in {"CHUNK": 4, "COMPARED": 6, "PAGE": 3}.items():
+    """All its chunks together, for some seconds, and in each only until the database refuses to count. The others are
+    trusted."""
+    for name, size in {"CHUNK": 4, "COMPARED": 6, "PAGE": 3, "COMPARING": 60}.items():
         monkeypatch.setattr(flush, name, size)
     counted = mock.Mock(wraps=count_rows, side_effect=limit)
     monkeypatch.setattr(flush, "count_rows", counted)
