@@ -27,5 +27,5 @@ class NotificationsCounterConfig(AppConfig):
         else:
             hook.install()
         pre_migrate.connect(new_tables.note_missing, sender=self)
-        post_migrate.connect(new_tables.declare, sender=self)
+        post_migrate.connect(new_tables.declare_made, sender=self)
         post_migrate.connect(look_up_after_migrate, sender=self)

@@ -24,10 +24,10 @@ from .reads import read
 from .reports import report
 from .sql.counts import break_down
 from .upkeep.findings import Result
-from .upkeep.flush import Flusher
+from .upkeep.flush import Flush
 from .upkeep.generations import forbid_other_rows
 from .upkeep.heal import SECONDS, heal, invalidate
-from .upkeep.phases import seconds_to_wait, state_row
+from .upkeep.phases import row_of, seconds_to_wait, state_row
 from .upkeep.walk import recount
 
 
@@ -96,10 +96,14 @@ class Counter(Declaration):
         forbid_transaction(self.db)
         forbid_other_rows(self)
         if not state_row(self).exclude(mark="").exists():  # as in each test whose database starts empty
-            self.heal()
-            if (row := state_row(self).first()) and (wait := seconds_to_wait(row)) > 0:
-                report("waiting", self, wait=round(wait))
-        return Flusher(self, seconds).flush()
+            self._heal_for_the_first_time()
+        return Flush(self, seconds).run()
+
+    def _heal_for_the_first_time(self) -> None:
+        self.heal()
+        wait = seconds_to_wait(row_of(self))
+        if wait > 0:
+            report("waiting", self, wait=round(wait))
 
     def heal(self, seconds: float = SECONDS) -> Result:
         """Do what the flusher does before each flush: put in doubt owners whose change Redis has missed; begin with an

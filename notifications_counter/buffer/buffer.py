@@ -157,20 +157,24 @@ class Buffer:
     def doubt(self, owner_keys: Sequence[str]) -> None:
         """Put owners in doubt, so that readers count their rows."""
         for some in chunked(owner_keys, OWNERS_PER_CALL):
-            self._run("doubt", *some)
+            self._doubt(*some)
 
     def doubt_everyone(self) -> None:
         """Put everyone in doubt, until a generation begins."""
-        self._run("doubt")
+        self._doubt()
 
-    def reset(self) -> None:
+    def _doubt(self, *owner_keys: str) -> None:
+        """If this is refused, what is cached is too old for this process."""
+        self.client.ask(self._script("doubt", *owner_keys)._replace(must_arrive=True))
+
+    def await_generation(self) -> None:
         """Put everyone in doubt until a generation begins, and take announcements."""
         self.client.ask(command("DEL", self._ready))
         self.client.ask(command("HSET", self.key("state"), "mark", ""))
         self.is_declared = True
 
     def switch_off(self) -> None:
-        """Let readers count rows, and writers tell Redis nothing, until ``reset``."""
+        """Let readers count rows, and writers tell Redis nothing, until ``await_generation``."""
         self.client.ask(command("SET", self._ready, OFF))
 
     def listen(self, seconds: int) -> None:

@@ -200,12 +200,13 @@ def activity(counter: str, precision: Precision) -> dict[str, Any]:
         found = dict(TimeSeries().get_counter(f"{counter}:{what}", precision.seconds))
         columns[title] = [found.get(start, 0) for start in starts]
     rows = [
-        [date(at, precision.name), *map(grouped, counts)] for at, *counts in zip(times, *columns.values(), strict=True)
+        [date(start, precision.name), *map(grouped, counts)]
+        for start, *counts in zip(times, *columns.values(), strict=True)
     ]
-    formats = [precision.labels.get(getattr(at, precision.unit), "") for at in times]
+    formats = [precision.labels.get(getattr(start, precision.unit), "") for start in times]
     return {
         "table": Table([_("Time"), *columns], rows),
         "totals": {title: grouped(sum(column)) for title, column in columns.items()},
-        "labels": json.dumps([format and date(at, format) for at, format in zip(times, formats, strict=True)]),
+        "labels": json.dumps([format and date(start, format) for start, format in zip(times, formats, strict=True)]),
         "separator": grouped(1000)[1:-3],
     }

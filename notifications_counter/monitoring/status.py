@@ -241,7 +241,7 @@ def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: f
     """
     counters: dict[str, CounterStatus] = {}
     down: dict[str, str] = {}  # why, by the alias of a database, which is not asked again
-    redis = ""  # the first error of Redis: later ones say that it is not asked again
+    of_redis = ""  # the first error of Redis: later ones say that it is not asked again
     for name, counter, place in visible_counters(all_counters()) if local is None else local:
         error = down.get(place.alias, "")
         if not error:
@@ -249,7 +249,7 @@ def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: f
                 with at(place):
                     counters[name] = read_counter(counter, name)
             except CounterError as failure:
-                error = redis = redis or explain(failure)
+                error = of_redis = of_redis or explain(failure)
             except DatabaseFailure as failure:
                 error = down[place.alias] = explain(failure, f"Database {place.alias!r}")
                 connections[place.alias].close_if_unusable_or_obsolete()
@@ -277,8 +277,8 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
     """Return the state of one counter. BufferUnavailable, or a database error, if Redis or the database is out of
     reach."""
 
-    def age(time: datetime | None) -> float | None:
-        return None if time is None else max(0, (timezone.now() - time).total_seconds())
+    def age(since: datetime | None) -> float | None:
+        return None if since is None else max(0, (timezone.now() - since).total_seconds())
 
     phase, row, status = situation_of(counter)
     ages = (status.now - intent.began for intent in islice(counter.buffer.intents(), MOST_INTENTS))

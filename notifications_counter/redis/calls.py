@@ -27,6 +27,7 @@ class Call(NamedTuple):
     key: str
     arguments: tuple[Argument, ...]
     source: str = ""
+    must_arrive: bool = False  # if it is refused, Redis is left alone for a while, as if it were down
 
     @property
     def absent(self) -> str:

@@ -129,11 +129,10 @@ class Client:
 
     # ------------------------------------------------------------- failures
     def _refusal(self, call: Call, error: Exception) -> BufferUnavailable:
-        """Note that Redis, or the pool, has refused a call, and return the exception to raise. After a doubt, what is
-        cached is too old, so this process leaves it alone for a while."""
+        """Note that Redis, or the pool, has refused a call, and return the exception to raise."""
         unavailable = self.breaker.refused(call.name, error)
         self.note_trouble(str(unavailable))
-        return self.breaker.trip(error) if call.name == "doubt" else unavailable
+        return self.breaker.trip(error) if call.must_arrive else unavailable
 
     def _try_again(self, call: Call) -> None:
         """Raise BufferUnavailable while Redis is down. It is up if it accepts a write: a server that refuses writes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from django.db import OperationalError, connections
 from django.db.models import Q
@@ -18,35 +19,51 @@ from .phases import Phase, row_in_force, situation_of
 
 
 def compare(counter: Declaration, pks: Sequence[Pk], result: Result, dry_run: bool = False) -> list[Pk]:
-    """Find wrong counts of these owners, at most OWNERS_PER_CALL, and doubt and record them. Returns the owners of whom
-    nothing is certain, because they are changing.
+    """Find wrong counts of these owners, at most OWNERS_PER_CALL; doubt them, and add them to the ``result``. Returns
+    the owners of whom nothing is certain, because they, or everyone, are changing.
 
     Look at Redis, count, look again: whoever is the same in both looks, not announced, and differs from the rows, was
     wrong. Compare these twice, as two changes in between may have cancelled each other out."""
     # rule: compared
-    buffer, target = counter.buffer, Target(counter, connections[counter.db])
-    state, before, unsure = row_in_force(counter).first(), buffer.look(pks), list[Pk]()
-    for is_again in (False, True):
-        rows, stored = count_or_skip(counter, pks, result, dry_run), target.stored(pks)
-        announced = _announced(counter, pks) if is_again else set()  # there may be many intents
-        after = buffer.look(pks)
-        changing = {pk for pk in rows if after[pk] != before[pk] or after[pk].is_flagged or str(pk) in announced}
-        unsure += changing
-        wrong = [
-            Difference(pk, total, rows[pk])
-            for pk in rows
-            if pk not in changing and (total := _wrong_total(after[pk], rows[pk], stored.get(pk, 0))) is not None
-        ]
-        if not wrong:
-            return unsure
-        pks, before = [each.owner for each in wrong], after
-    if not _is_settled(counter, state):
-        return [*unsure, *pks]
-    result.add_wrong(wrong)
-    if not dry_run:
-        buffer.doubt([str(pk) for pk in pks])
-        record_wrong(counter, wrong)
+    state, before = row_in_force(counter).first(), counter.buffer.look(pks)
+    first = _compare_once(counter, before, result, dry_run)
+    if not first.wrong:
+        return first.changing
+    suspects = [found.owner for found in first.wrong]
+    again = _compare_once(counter, {pk: first.after[pk] for pk in suspects}, result, dry_run, is_again=True)
+    unsure = [*first.changing, *again.changing]
+    if again.wrong and not _is_settled(counter, state):
+        return [*unsure, *(found.owner for found in again.wrong)]
+    result.add_wrong(again.wrong)
+    if again.wrong and not dry_run:
+        counter.buffer.doubt([str(found.owner) for found in again.wrong])
+        record_wrong(counter, again.wrong)
     return unsure
+
+
+class Compared(NamedTuple):
+    """The owners that differ and don't change, those that change, and the look at Redis ``after`` the count."""
+
+    wrong: list[Difference]
+    changing: list[Pk]
+    after: dict[Pk, Look]
+
+
+def _compare_once(
+    counter: Declaration, before: dict[Pk, Look], result: Result, dry_run: bool, is_again: bool = False
+) -> Compared:
+    pks = list(before)
+    rows = count_or_skip(counter, pks, result, dry_run)
+    stored = Target(counter, connections[counter.db]).stored(pks)
+    announced = _announced(counter, pks) if is_again else set()  # there may be many intents
+    found = Compared([], [], counter.buffer.look(pks))
+    for pk, number in rows.items():
+        look = found.after[pk]
+        if look != before[pk] or look.is_flagged or str(pk) in announced:
+            found.changing.append(pk)
+        elif (total := _wrong_total(look, number, stored.get(pk, 0))) is not None:
+            found.wrong.append(Difference(pk, total, number))
+    return found
 
 
 def _wrong_total(look: Look, rows: int, stored: int) -> int | None:

@@ -1,8 +1,8 @@
 """Stores in the database the counts of those who are pending: cut, fetch, count, store, drop.
 
-A count is the cached total, or else the number of rows. Writing it twice is harmless, so a flush can be killed at any
-step, and repeated. The *mark* in the counter's row moves with each chunk and each generation, in the same transaction,
-and only from what the flusher has seen: so a flusher that was stalled writes nothing old.
+A count is the number of rows, or a cached total above CHEAP. Writing it twice is harmless, so a flush can be killed at
+any step, and repeated. The *mark* in the counter's row moves with each chunk and each generation, in the same
+transaction, and only from what the flush has seen: so one that was stalled writes nothing old.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..buffer.types import Fetched
 from ..databases.errors import refuses_a_value
 from ..declaration import Declaration
 from ..declaration.primary_keys import Pk
-from ..models import CounterState, Mark
+from ..models import Mark
 from ..redis.calls import chunked
 from ..redis.replies import LIMIT
 from ..reports import report
@@ -43,8 +43,8 @@ COMPARING = 5
 """Seconds after which a flush compares no further page: each owner may have many rows that do not count."""
 
 
-class Flusher:
-    """Flushes one counter, for about so many seconds."""
+class Flush:
+    """A flush of one counter, for about so many seconds."""
 
     def __init__(self, counter: Declaration, seconds: float):
         self.counter = counter
@@ -55,10 +55,13 @@ class Flusher:
         self.comparable = COMPARED
         self.skipped: dict[str, str] = {}  # owner keys of the chunk that cannot be stored, and why
 
-    def flush(self) -> Result:
+    def run(self) -> Result:
         """Flush, outside of transactions. BufferUnavailable if Redis is unreachable; what was written stays written."""
         row = row_in_force(self.counter).exclude(mark="").first()
-        while row is not None and self._flush_batch(row):  # first, one that another flusher has left
+        if row is None:
+            return self.result
+        self.mark = Mark(row.mark)
+        while self._flush_batch():  # first, one that another flusher has left
             pass
         done = self.result
         if done.owners or done.skipped:
@@ -66,19 +69,18 @@ class Flusher:
             report("flush", self.counter, seconds=seconds, owners=done.owners, skipped=done.skipped)
         return done
 
-    def _flush_batch(self, row: CounterState) -> bool:
+    def _flush_batch(self) -> bool:
         """Flush one batch, in chunks. Returns whether another one may wait."""
         buffer, own = self.counter.buffer, uuid4().hex
-        mark = Mark(row.mark)
-        batch, size = buffer.cut(mark, mark.batch, own)
+        batch, size = buffer.cut(self.mark, self.mark.batch, own)
         if not batch:
             return False
-        done = mark.stored(batch)
+        done = self.mark.stored(batch)
         while done < size:
             end = min(done + CHUNK, size)
             fetched = buffer.fetch(done, end - 1)
             counts = self._counts(fetched)
-            if not self._store(counts, row, Mark.of_chunk(batch, end)):
+            if not self._store(counts, Mark.of_chunk(batch, end)):
                 return False
             self.result.owners += len(counts)
             self._record_skipped()
@@ -87,7 +89,7 @@ class Flusher:
             self.result.unfinished = done < size and time.monotonic() > self.until
             if self.result.unfinished:
                 return False
-        return buffer.drop(batch, row.mark) and batch != own
+        return buffer.drop(batch, self.mark) and batch != own
 
     def _counts(self, fetched: Sequence[Fetched]) -> dict[Pk, int]:
         """Return what is to be stored, by owner: the cached total, or the number of rows where there is none, or where
@@ -128,16 +130,16 @@ class Flusher:
         for some in chunked(differ, PAGE):  # most of them are changing
             compare(self.counter, some, self.result)
 
-    def _store(self, counts: dict[Pk, int], row: CounterState, mark: Mark) -> bool:
+    def _store(self, counts: dict[Pk, int], mark: Mark) -> bool:
         """Move the mark, and store counts in the order of keys, in one transaction. Returns False if the mark is not
-        what the flusher has seen."""
+        what this flush has seen."""
         with transaction.atomic(using=self.counter.db):
-            if not state_row(self.counter).filter(mark=row.mark).update(mark=mark):  # rule: mark
+            if not state_row(self.counter).filter(mark=self.mark).update(mark=mark):  # rule: mark
                 return False
             zeros = [pk for pk, count in counts.items() if not count]
             needless = set(zeros) - self.target.stored(zeros).keys()  # who has no row needs none
             self._store_these(sorted(counts.keys() - needless), counts)
-        row.mark = mark
+        self.mark = mark
         return True
 
     def _store_these(self, pks: Sequence[Pk], counts: dict[Pk, int]) -> None:

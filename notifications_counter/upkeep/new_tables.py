@@ -19,7 +19,7 @@ def note_missing(using: str, **_: object) -> None:
     _missing[using] = own_tables.difference(_tables(using))
 
 
-def declare(using: str, **_: object) -> None:
+def declare_made(using: str, **_: object) -> None:
     """Declare the counters whose tables it has made. The flusher of another release would declare them anew."""
     made = _missing.pop(using, set())
     made = made and made.intersection(_tables(using))

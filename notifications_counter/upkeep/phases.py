@@ -65,7 +65,8 @@ def situation_of(counter: Declaration) -> Situation:
 
 def phase_of(row: CounterState, status: BufferStatus, server: str, fingerprint: str) -> Phase:
     """Return what happens to a counter, given what the database and Redis say, and this process's declaration."""
-    if phase := phase_by_row(row, fingerprint):
+    phase = phase_by_row(row, fingerprint)
+    if phase is not None:
         return phase
     if lost(row, status, server):
         return Phase.DUE

@@ -8,7 +8,7 @@ from contextlib import suppress
 from ..databases.errors import EXPECTED
 from ..declaration import Declaration
 from .findings import Result
-from .flush import Flusher
+from .flush import Flush
 from .heal import SECONDS, heal
 
 
@@ -17,7 +17,7 @@ def heal_and_flush(counter: Declaration) -> tuple[Result, Result]:
     call this again."""
     try:
         healed = heal(counter, SECONDS)
-        flushed = Flusher(counter, math.inf).flush()
+        flushed = Flush(counter, math.inf).run()
     except Exception as error:
         _note_run(counter, f"{type(error).__name__}: {' '.join(str(error).split())}")
         raise

@@ -35,9 +35,11 @@ def settle(counter: Declaration) -> bool:
     """Take the steps of the phases in which nobody is served, one after another, until nothing changes. Returns whether
     the counter is served by this process's declaration."""
     before, row = None, row_of(counter)
-    while (phase := phase_by_row(row, counter.fingerprint)) and phase != before:
+    phase = phase_by_row(row, counter.fingerprint)
+    while phase is not None and phase != before:
         STEPS[phase](counter)
         before, row = phase, row_of(counter)
+        phase = phase_by_row(row, counter.fingerprint)
     if row.fingerprint == counter.fingerprint:
         note_in_force(counter, row)
     return phase is None
@@ -98,7 +100,7 @@ def _start_waiting(counter: Declaration, row: CounterState, declared_at: datetim
     row.fingerprint, row.declared_at, row.off_since = counter.fingerprint, declared_at, None
     row.mark = row.walk_speed = ""
     row.save(using=counter.db)
-    counter.buffer.reset()
+    counter.buffer.await_generation()
 
 
 # ------------------------------------------------------------------------- the switch

@@ -46,7 +46,7 @@ class Walker:
         self.result = Result()
 
     # ------------------------------------------------------------------- pages
-    def compare(self, pks: Sequence[Pk]) -> None:
+    def compare_page(self, pks: Sequence[Pk]) -> None:
         """Compare a page. Who is changing meanwhile is doubted without a word, because it may be wrong, too."""
         self.result.owners += len(pks)
         unsure = compare(self.counter, pks, self.result, self.dry_run)
@@ -68,7 +68,7 @@ class Walker:
         """Compare everyone."""
         position = None
         while not self.result.unfinished and (pks := self._page(position)):
-            self.compare(pks)
+            self.compare_page(pks)
             position = str(pks[-1])
             report("compared", self.counter, owners=self.result.owners)
             self.result.unfinished = time.monotonic() > self.until
@@ -85,7 +85,7 @@ class Walker:
     def walk_together(self) -> Result:
         """Go on with the walk that is under way, or begin one if it is time: page after page at full speed, a single
         page of a gentle walk. If another flusher is faster, it goes on alone."""
-        while not self.result.unfinished and (row := self._position()) is not None:
+        while not self.result.unfinished and (row := self._row()) is not None:
             now, started = timezone.now(), time.monotonic()
             if not row.walk_speed:
                 if not options.WALK_SECONDS or _is_within(row.walk_began_at, now):
@@ -100,7 +100,7 @@ class Walker:
                 if self._move(row, walk_speed="") and not is_gentle:
                     report("walked", self.counter)
                 break
-            (self.compare if is_gentle else self.compare_stored)(pks)
+            (self.compare_page if is_gentle else self.compare_stored)(pks)
             rest = (time.monotonic() - started) * (1 / SHARE - 1) if is_gentle else 0
             resumes_at = timezone.now() + timedelta(seconds=rest)
             is_ours = self._move(row, walked_to=str(pks[-1]), walk_resumes_at=resumes_at)
@@ -110,7 +110,7 @@ class Walker:
             self.result.unfinished = time.monotonic() > self.until
         return self.result
 
-    def _position(self) -> CounterState | None:
+    def _row(self) -> CounterState | None:
         """Return the row of the counter, which says how far the walk has come; None if nobody may walk."""
         return row_in_force(self.counter).first()
 
@@ -142,7 +142,7 @@ def recount(
     if pks is None:
         walker.compare_everyone()
     for some in chunked(list(dict.fromkeys(pks or ())), PAGE):
-        walker.compare(some)
+        walker.compare_page(some)
     if walker.result.owners and not dry_run:
         report("recount", counter, owners=walker.result.owners, wrong=walker.result.wrong)
     return walker.result

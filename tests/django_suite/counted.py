@@ -74,7 +74,7 @@ def hide_the_app() -> None:
         "user"
     ).remote_field.on_delete = DO_NOTHING  # no query when a user is deleted
     for signal in (pre_migrate, post_migrate):
-        for receiver in (new_tables.note_missing, new_tables.declare, look_up_after_migrate):
+        for receiver in (new_tables.note_missing, new_tables.declare_made, look_up_after_migrate):
             signal.disconnect(receiver, sender=apps.get_app_config(OURS))
 
 

@@ -11,7 +11,7 @@ from notifications_counter.buffer import Buffer
 from notifications_counter.sql import counts
 from notifications_counter.sql.target import Target
 from notifications_counter.upkeep import heal
-from notifications_counter.upkeep.flush import Flusher
+from notifications_counter.upkeep.flush import Flush
 from notifications_counter.upkeep.walk import Walker
 from notifications_counter.writes import transaction as log
 from notifications_counter.writes.transaction import TransactionLog
@@ -64,7 +64,7 @@ class Countdown:
 OF_A_FLUSH: list[Call] = [
     ("cut", Buffer, "cut"),
     ("fetch", Buffer, "fetch"),
-    ("transaction", Flusher, "_store"),  # that of one chunk
+    ("transaction", Flush, "_store"),  # that of one chunk
     ("statement", Target, "store"),  # the one in it: so after it, and before the commit
     ("drop", Buffer, "drop"),
 ]

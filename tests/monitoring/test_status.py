@@ -143,7 +143,7 @@ def test_check_says_once_what_all_counters_wait_for():
 def test_check_tells_of_the_last_failure_of_a_counter(few_healed, health, alice, flush, error):
     create(alice)
     with (
-        mock.patch("notifications_counter.upkeep.flush.Flusher._store", side_effect=error),
+        mock.patch("notifications_counter.upkeep.flush.Flush._store", side_effect=error),
         pytest.raises((CommandError, type(error))),
     ):
         flush()

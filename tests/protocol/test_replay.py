@@ -47,13 +47,13 @@ pytestmark = pytest.mark.django_db(transaction=True)
 STEPS: list[tuple[Any, str]] = [
     (Buffer, "totals:get lease:lease keep:keep look:look cut:cut fetch:fetch drop:drop begin_generation:generation"),
     (counts, "_count:count"),
-    (flush.Flusher, "flush:row _store:apply"),
+    (flush.Flush, "run:row _store:apply"),
     (heal, "settle:begin _doubt_requested:requests _ground_overdue:ground situation_of:check"),
     (QuerySet, "delete:delete"),
     (generations, "walk_from_the_start:note"),
     (comparison, "_announced:ask _is_settled:settled"),
     (Result, "add_wrong:wrong"),
-    (walk.Walker, "_position:page _doubt:doubt _move:leave"),
+    (walk.Walker, "_row:page _doubt:doubt _move:leave"),
 ]
 """What does the steps of the model, and their names."""
 
@@ -64,7 +64,7 @@ LOCKED, WAITING = {"generation", "note"}, {"begin", "check", "on", "page", "leav
 
 SUBJECTS: dict[str, Callable[..., Any]] = {
     "keep": lambda buffer, lease, counts: lease.owner_keys,
-    "apply": lambda flusher, counts, row, mark: counts,
+    "apply": lambda flush, counts, mark: counts,
     "doubt": lambda walker, keys: keys,
     "delete": lambda rows: rows.model is DoubtRequest,
 }

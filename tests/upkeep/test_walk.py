@@ -117,7 +117,7 @@ def clock(users: list[Any], monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(walk, "time", clock)
     monkeypatch.setattr(walk, "timezone", clock)
     monkeypatch.setattr("notifications_counter.upkeep.generations.timezone", clock)
-    for name in ("_page", "compare"):
+    for name in ("_page", "compare_page"):
         monkeypatch.setattr(Walker, name, slow(getattr(Walker, name)))
     with entries(WALK_SECONDS=DAY):
         yield clock

@@ -4,10 +4,11 @@ local base = KEYS[1]:match('(.*):')
 local pending, flushing, state, ready = base .. ':pending', base .. ':flushing', base .. ':state', base .. ':ready'
 local intents, in_flight, listeners = base .. ':intents', base .. ':in_flight', base .. ':listeners'
 
--- The value of ready, and the generation and the fingerprint in it; these are '' and not that of any declaration while
--- there is none, or it says 'off'.
+-- The value of ready when the script began, and the generation and the fingerprint in it: '' if there are none, as while
+-- it says 'off'
 local ready_now = redis.call('GET', ready)
-local generation, fingerprint = (ready_now or ''):match('(%x*):?(.*)')
+local generation, fingerprint = (ready_now or ''):match('^(%x*):(.+)$')
+generation, fingerprint = generation or '', fingerprint or ''
 
 -- Returns the key of an owner's cached total.
 -- rule: generation
