@@ -96,3 +96,28 @@ class Delta(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user_id}: {self.delta:+}"
+
+
+class Keys(models.Model):
+    """Rows of owners of one column or two. A key is unique, as is that of a tenant and one of its users."""
+
+    read_at = models.DateTimeField(null=True)
+
+    class Meta:
+        abstract = True
+        indexes = [models.Index(fields=["tenant", "user", "read_at"]), models.Index(fields=["user", "read_at"])]
+
+    def __str__(self) -> str:
+        return f"{self.pk}"
+
+
+class IntegerKeys(Keys):
+    tenant, user = models.BigIntegerField(), models.BigIntegerField()
+
+
+class UuidKeys(Keys):
+    tenant, user = models.UUIDField(), models.UUIDField()
+
+
+class TextKeys(Keys):
+    tenant, user = models.CharField(max_length=32), models.CharField(max_length=32)
