@@ -55,18 +55,16 @@ def places(
     replicas. ``database`` and ``schema`` restrict the result.
     """
     places_in, has_tables = cache(_places_in), cache(_has_tables)
+    others = [alias for alias in connections if not connections[alias].settings_dict["TEST"]["MIRROR"]]
     found: dict[type[Model], list[Place]] = {}
     for model in models:
-        first = alias_for(model)
-        others = [alias for alias in connections if not connections[alias].settings_dict["TEST"]["MIRROR"]]
-        found[model] = [
-            place
-            for alias in dict.fromkeys([first, *others])
-            if database in (None, alias)
-            for place in places_in(alias, schema)
-            if schema in (None, place.schema)
-            if alias == first or place.schema or (router.allow_migrate_model(alias, model) and has_tables(alias))
-        ]
+        first, found[model] = alias_for(model), []
+        aliases = [alias for alias in dict.fromkeys([first, *others]) if database in (None, alias)]
+        for place in [place for alias in aliases for place in places_in(alias, schema)]:
+            alias = place.alias
+            is_used = alias == first or place.schema or (router.allow_migrate_model(alias, model) and has_tables(alias))
+            if is_used and schema in (None, place.schema):
+                found[model].append(place)
     return found
 
 
