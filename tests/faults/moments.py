@@ -76,8 +76,8 @@ OF_HEALING: list[Call] = [
     ("generation", heal, "begin_generation"),  # the transaction in which one begins, if Redis has lost something
     ("generation", Buffer, "begin_generation"),  # what it asks of Redis
     # A walk is next, compare, move, and a recount only compares.
-    ("next", Walker, "_position"),
-    ("compare", Walker, "compare"),
+    ("next", Walker, "_row"),
+    ("compare", Walker, "compare_page"),
     ("compare", Walker, "compare_stored"),
     ("move", Walker, "_move"),
 ]
