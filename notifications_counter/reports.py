@@ -73,7 +73,7 @@ EVENTS = {
         is_kept=True,
     ),
     "replaced": Event(
-        _("flusher replaced by one of another release. Restart this one with the code and settings of that release."),
+        _("flusher replaced by one with other code or settings. Stop the wrong one, and restart the other."),
         logging.ERROR,
         is_kept=True,
     ),
