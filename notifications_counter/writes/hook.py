@@ -13,6 +13,8 @@ from __future__ import annotations
 from functools import partial, wraps
 from typing import Any
 
+from django.db.backends.signals import connection_created
+
 from ..databases.routing import alias_for
 from ..declaration import counters_of_table
 from ..internals import (
@@ -26,7 +28,7 @@ from ..internals import (
     SQLUpdateCompiler,
     UpdateQuery,
 )
-from .ledger import Ledger
+from .ledger import Ledger, watch
 from .plans import plan_of
 from .statements import Counters, Statement
 
@@ -43,12 +45,13 @@ METHODS: tuple[tuple[type, str], ...] = (
 
 
 def install() -> None:
-    """Wrap each of these methods once."""
+    """Wrap each of these methods once, and watch connections."""
     for kind, method in METHODS:
         if hasattr(kind, method) and not _is_hooked(getattr(kind, method)):
             hook: Any = _hook_procedures() if kind is CursorWrapper else _hook(kind, method)
             hook.is_hook = True
             setattr(kind, method, hook)
+    connection_created.connect(watch)
 
 
 def missing() -> list[str]:

@@ -10,8 +10,6 @@ from typing import Any
 
 from django.core.exceptions import AppRegistryNotReady, ValidationError
 from django.db import DatabaseError, Error, OperationalError, connections, transaction
-from django.db.backends.signals import connection_created
-from django.dispatch import receiver
 
 from ..databases.identity import identify
 from ..databases.routing import schema_of
@@ -209,18 +207,19 @@ class Ledger:
             if is_done and (log.intents or was_over):
                 log.rolled_back(self._connection())
 
-    # ------------------------------------------------------------------ reads
-    def untouched(self, counter: Declaration, pks: Sequence[Pk]) -> Sequence[Pk]:
-        """Return the primary keys of those owners whose rows this connection's transaction has not changed. There are
-        none if it may have changed any: nobody notes what one that was not begun by ``atomic()`` changes."""
-        if in_manual_transaction(self._connection()):
-            return ()
-        if not self._logs:  # as nearly always
-            return pks
-        touched = [log.deltas[counter] for log in self._logs.values() if counter in log.deltas]
-        if any(EVERYONE in deltas for deltas in touched):
-            return ()
-        return [pk for pk in pks if not any(str(pk) in deltas for deltas in touched)]
+
+def untouched(connection: BaseDatabaseWrapper, counter: Declaration, pks: Sequence[Pk]) -> Sequence[Pk]:
+    """Return the primary keys of those owners whose rows a connection's transaction has not changed. There are none if
+    it may have changed any: nobody notes what one that was not begun by ``atomic()`` changes."""
+    if in_manual_transaction(connection):
+        return ()
+    ledger = getattr(connection, "counter_ledger", None)
+    if not ledger or not ledger._logs:  # as nearly always
+        return pks
+    touched = [log.deltas[counter] for log in ledger._logs.values() if counter in log.deltas]
+    if any(EVERYONE in deltas for deltas in touched):
+        return ()
+    return [pk for pk in pks if not any(str(pk) in deltas for deltas in touched)]
 
 
 def beginnings(sql: object) -> list[str]:
@@ -236,8 +235,8 @@ def beginnings(sql: object) -> list[str]:
     return [begins for part in bare.split(";") if (begins := part.strip("( \t\r\n").upper())]
 
 
-@receiver(connection_created)
-def _watch(connection: BaseDatabaseWrapper, **_: object) -> None:
+def watch(connection: BaseDatabaseWrapper, **_: object) -> None:
+    """Give a connection that has just been made its ledger."""
     if ledger := getattr(connection, "counter_ledger", None):  # what the lost connection has announced, healing finds
         ledger._drop_logs()
     # Neither the nameless connection that creates databases, nor a copy of one, which may be in a transaction.
