@@ -93,7 +93,7 @@ def _hook_procedures() -> Execute:
     @wraps(original)
     def callproc(cursor: Any, *args: Any, **kwargs: Any) -> object:
         run, ledger = partial(original, cursor, *args, **kwargs), getattr(cursor.db, "counter_ledger", None)
-        return ledger(lambda *_: run(), "CALL", None, False, {"connection": cursor.db}) if ledger else run()
+        return ledger.guard("CALL", run) if ledger else run()
 
     return callproc
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from django.core.exceptions import AppRegistryNotReady, ValidationError
@@ -153,9 +154,13 @@ class Ledger:
         self._logs[schema].add(change)
 
     def __call__(self, execute: Execute, sql: object, params: object, many: bool, context: WrapperContext) -> object:
-        """Execute any statement of a transaction that has changed counts. It may commit, such as a procedure or, on
-        MySQL, a change of the schema, or roll back."""
-        connection = context["connection"]
+        """Execute any statement of a transaction that has changed counts."""
+        return self.guard(sql, partial(execute, sql, params, many, context))
+
+    def guard(self, sql: object, run: Callable[[], Any]) -> Any:
+        """Run a statement of the transaction. It may commit, such as a procedure or, on MySQL, a change of the schema,
+        or roll back."""
+        connection = self._connection()
         try:
             if is_over(connection):
                 self._doubt_so_far(announce=True)
@@ -164,7 +169,7 @@ class Ledger:
                 others = [begins for begins in beginnings(sql) if not begins.startswith(harmless)]
                 if others:  # after an error, PostgreSQL takes nothing else before a ROLLBACK
                     self._doubt_so_far(announce=not all(begins.startswith("ROLLBACK") for begins in others))
-            return execute(sql, params, many, context)
+            return run()
         except BaseException:  # the database may have rolled back the statement, or everything
             self._doubt_so_far(announce=False)
             raise
@@ -177,7 +182,8 @@ class Ledger:
                 log.announce(self._connection(), early=True)
 
     # ---------------------------------------------------- end of a transaction
-    def _drop_logs(self) -> list[TransactionLog]:
+    def _take_logs(self) -> list[TransactionLog]:
+        """Return the logs of the transaction, which is about to end or has ended, and begin new ones."""
         logs, self._logs = list(self._logs.values()), {}
         with suppress(ValueError):  # it is not there
             self._connection().execute_wrappers.remove(self)
@@ -188,8 +194,10 @@ class Ledger:
             return
         connection = self._connection()
         if has_failed(connection) or is_over(connection):  # then it commits nothing
-            return self._after_rollback(is_done=True, was_over=True)
-        self._ending = self._drop_logs()
+            for log in self._take_logs():
+                log.rolled_back(connection)
+            return
+        self._ending = self._take_logs()
         for log in self._ending:
             log.announce(connection)
         # Only now, so that nobody finds our hook in an open transaction. It comes first, because a hook that raises
@@ -202,7 +210,7 @@ class Ledger:
             log.confirm(self._connection())
 
     def _after_rollback(self, is_done: bool, was_over: bool) -> None:
-        logs, self._ending = [*self._ending, *self._drop_logs()], []
+        logs, self._ending = [*self._ending, *self._take_logs()], []
         for log in logs:
             if is_done and (log.intents or was_over):
                 log.rolled_back(self._connection())
@@ -238,7 +246,7 @@ def beginnings(sql: object) -> list[str]:
 def watch(connection: BaseDatabaseWrapper, **_: object) -> None:
     """Give a connection that has just been made its ledger."""
     if ledger := getattr(connection, "counter_ledger", None):  # what the lost connection has announced, healing finds
-        ledger._drop_logs()
+        ledger._take_logs()
     # Neither the nameless connection that creates databases, nor a copy of one, which may be in a transaction.
     if connection.alias not in connections or connections[connection.alias] is not connection:
         return
