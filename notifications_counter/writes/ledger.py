@@ -134,7 +134,7 @@ class Ledger:
                 raise
             except BaseException:  # as above
                 with suppress(Error):
-                    doubt_now_and_at_commit(self.using, everyone(plan.statement.counters))
+                    doubt_now_and_at_commit(self.using, everyone(plan.counters))
                 raise
 
     # ------------------------------------------------------------ transaction

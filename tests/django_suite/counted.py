@@ -142,13 +142,13 @@ anyone's count may have changed. A statement may execute others, for the tables 
 
 
 def note(ledger: Ledger, plan: Plan) -> Any:
-    def way(*_: Any) -> tuple[Any, Change]:
+    def execute() -> tuple[Any, Change]:
         result, change = plan.execute()
         for recorded in under_way:
             recorded += [(counter,) if EVERYONE in deltas else (counter, deltas) for counter, deltas in change.items()]
         return result, change
 
-    return write(ledger, plan._replace(way=way))
+    return write(ledger, plan._replace(execute=execute))
 
 
 @cache
