@@ -26,7 +26,7 @@ from ..internals import (
     is_over,
     watch_transactions,
 )
-from .change import EVERYONE, Change, changed, everyone
+from .change import EVERYONE, Change, everyone, owners_of
 from .plans import Plan
 from .transaction import TransactionLog, doubt_now_and_at_commit
 
@@ -141,7 +141,7 @@ class Ledger:
     def _add(self, change: Change) -> None:
         """Add the change of a statement to the log of the transaction."""
         connection = self._connection()
-        if not changed(change):
+        if not owners_of(change):
             return
         if not connection.commit_on_exit or is_over(connection):  # nobody tells when it commits, or it already has
             doubt_now_and_at_commit(self.using, change)

@@ -16,8 +16,8 @@ from django.db.models import Model
 
 from ..buffer.types import Delta
 from ..declaration import Declaration
-from .change import Change, OwnerKey, everyone, unchanged
-from .facts import Effect, added_by, effects_of
+from .change import Change, OwnerKey, everyone, zeros
+from .facts import UNNAMED, Effect, added_by, effects_of
 from .rows import Row, columns_of, is_repeatable, lists_pks, lock_pks, lock_rows, name_rows, sums_of
 from .statements import Counters, Statement
 
@@ -46,12 +46,12 @@ def plan_of(statement: Statement) -> Plan:
         return Plan(partial(unknown, statement, counters), counters)
     if statement.is_insert:
         if (added := added_by(statement)) is not None:
-            return Plan(partial(said_by_instances, statement, added), added, unchanged(added))
+            return Plan(partial(said_by_instances, statement, added), added, zeros(added))
         return Plan(partial(read_back if can_read_back(statement) else unknown, statement, counters), counters)
     effects = effects_of(statement)
     if all(effect.before.names_owner and effect.after.names_owner for effect in effects.values()):
         owners = {counter: effect.owner_keys for counter, effect in effects.items()}
-        return Plan(partial(said_by_clauses, statement, effects), effects, unchanged(owners))
+        return Plan(partial(said_by_clauses, statement, effects), effects, zeros(owners))
     return Plan(partial(returned if can_return(statement, effects) else locked, statement, effects), effects)
 
 
@@ -122,7 +122,8 @@ def said_by_clauses(statement: Statement, effects: Effects) -> Outcome:
         before, after, _ = effect
         change[counter] = doubts_of(effect.owner_keys)
         if number < math.inf and before.value is not None and after.value is not None:
-            change[counter] = effect.deltas({before.owner_key: (number * before.value, number)})
+            owner_key = None if before.owner_key is UNNAMED else before.owner_key  # those whom it doesn't name add 0
+            change[counter] = effect.deltas({owner_key: (number * before.value, number)})
     return result, change
 
 
