@@ -1,8 +1,9 @@
 """The hook through which every write of the ORM to a counted table passes.
 
 ``save()``, ``create()``, ``bulk_create()``, ``update()``, ``bulk_update()``, ``delete()``, cascades, related managers,
-fixtures and the admin all end in ``execute_sql()`` of three compilers. ``install()`` wraps each of them once. So any
-model can be counted, without a base class, a manager or signal receivers.
+fixtures and the admin all end in ``execute_sql()`` or ``execute_returning_sql()`` of three compilers. ``install()``
+wraps these methods once, and ``callproc()``, whose procedures may commit. So any model can be counted, without a base
+class, a manager or signal receivers.
 
 Signals would not do: ``update()``, ``bulk_create()`` and fast deletions send none, an instance in memory doesn't know
 what its row is, and a receiver of ``post_delete`` makes Django load every row that it deletes.
@@ -18,6 +19,7 @@ from django.db.backends.signals import connection_created
 from ..databases.routing import alias_for
 from ..declaration import counters_of_table
 from ..internals import (
+    METHODS,
     CursorWrapper,
     DeleteQuery,
     Execute,
@@ -37,16 +39,12 @@ QUERIES: dict[type[SQLCompiler], type] = {
     SQLUpdateCompiler: UpdateQuery,
     SQLDeleteCompiler: DeleteQuery,
 }
-METHODS: tuple[tuple[type, str], ...] = (
-    *((kind, "execute_sql") for kind in QUERIES),
-    (SQLUpdateCompiler, "execute_returning_sql"),  # from Django 6.0 on
-    (CursorWrapper, "callproc"),
-)
+HOOKED = [(kind, name) for kind in (*QUERIES, CursorWrapper) for name in METHODS[kind] if name != "as_sql"]
 
 
 def install() -> None:
     """Wrap each of these methods once, and watch connections."""
-    for kind, method in METHODS:
+    for kind, method in HOOKED:
         if hasattr(kind, method) and not _is_hooked(getattr(kind, method)):
             hook: Any = _hook_procedures() if kind is CursorWrapper else _hook(kind, method)
             hook.is_hook = True
@@ -56,7 +54,7 @@ def install() -> None:
 
 def missing() -> list[str]:
     """Return the methods that other code has unwrapped."""
-    there = [(kind, method) for kind, method in METHODS if hasattr(kind, method)]
+    there = [(kind, method) for kind, method in HOOKED if hasattr(kind, method)]
     return [f"{kind.__name__}.{method}" for kind, method in there if not _is_hooked(getattr(kind, method))]
 
 

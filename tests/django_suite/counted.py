@@ -48,7 +48,7 @@ def install() -> None:
     """Declare the counters of all models that are installed, and look at each statement that they count."""
     if Ledger.write is write:
         hide_the_app()
-        for kind, name in hook.METHODS:
+        for kind, name in hook.HOOKED:
             if kind in hook.QUERIES and hasattr(kind, name):
                 setattr(kind, name, compared(getattr(kind, name)))
         Ledger.write = note  # type: ignore[method-assign]
