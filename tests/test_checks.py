@@ -131,7 +131,7 @@ def test_transactions_of_sqlite(monkeypatch):
 def declare(monkeypatch):
     """A function that declares a counter, the only one, and says what the checks think of it."""
     monkeypatch.setattr(declaration, "_declarations", {})
-    monkeypatch.setattr(declaration, "_by_table", {})
+    monkeypatch.setattr(declaration, "_by_table", None)
 
     def declare(source, owner="user", totals=UserNotificationsCount, field="unread_count", name="x", **others):
         declaration._declarations.pop(name, None)

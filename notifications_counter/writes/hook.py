@@ -100,7 +100,7 @@ def _counters_of(compiler: Any) -> Counters:
     """Return the counters whose counts a statement may change, except those that this process takes for off."""
     query, connection = compiler.query, compiler.connection
     counters = counters_of_table(query.get_meta().db_table)
-    if counters is None:
+    if not counters:
         return ()
     if hasattr(query, "values"):  # an UPDATE
         columns = {field.column for field, *_ in query.values}
