@@ -15,7 +15,7 @@ from .declaration.primary_keys import Pk
 from .internals import BaseDatabaseWrapper
 from .redis.calls import chunked
 from .sql.counts import count_rows
-from .writes.ledger import Ledger
+from .writes.ledger import untouched
 from .writes.transaction import doubt
 
 
@@ -25,7 +25,7 @@ def read(counter: Declaration, pks: Sequence[Pk]) -> dict[Pk, int]:
     if len(pks) > READ_AT_ONCE:
         return {pk: count for some in chunked(pks, READ_AT_ONCE) for pk, count in read(counter, some).items()}
     connection = connections[counter.db]
-    asked = Ledger.on(connection).untouched(counter, pks)
+    asked = untouched(connection, counter, pks)
     buffer = counter.buffer_in(connection)
     counts, missing = buffer.totals(asked) if asked else ({}, [])
     if len(counts) == len(pks) and min(counts.values(), default=0) >= counter.least:

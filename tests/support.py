@@ -164,7 +164,7 @@ def make_keys(number: int) -> list[Any]:
 
 def unheard(write: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Write behind the back of the counters, as raw SQL does."""
-    with mock.patch.object(hook, "counters_of_table", return_value=None):
+    with mock.patch.object(hook, "counters_of_table", return_value=()):
         return write(*args, **kwargs)
 
 
@@ -230,7 +230,7 @@ def in_use(*names: str) -> Iterator[None]:
     found = {name: BUILT_IN[name] for name in names}
     with ExitStack() as stack:
         stack.enter_context(mock.patch.dict(declaration._declarations, found))
-        stack.enter_context(mock.patch.dict(declaration._by_table, clear=True))
+        stack.enter_context(mock.patch.object(declaration, "_by_table", None))
         for counter in found.values():
             stack.enter_context(mock.patch.object(counter, "is_used", True))
         yield

@@ -58,7 +58,7 @@ class Buffer:
     ``is_declared``  whether a flusher has declared the counter, as far as is known, so that Redis is not new
     """
 
-    silent_until = 0.0  # by the monotonic clock
+    silent_until = 0.0  # by the monotonic clock; infinite, for all buffers, if Django was not tested
 
     def __init__(self, client: Client, base: str, fingerprint: str, is_declared: bool):
         self.client = client
@@ -119,8 +119,8 @@ class Buffer:
         return True
 
     def fall_silent(self) -> None:
-        """Assume for OFF_SECONDS that counting is off."""
-        self.silent_until = time.monotonic() + OFF_SECONDS
+        """Assume for at least OFF_SECONDS that counting is off."""
+        self.silent_until = max(self.silent_until, time.monotonic() + OFF_SECONDS)
 
     @property
     def is_silent(self) -> bool:

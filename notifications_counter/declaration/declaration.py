@@ -32,7 +32,7 @@ from .fingerprint import as_code, kind_of, values_of_column
 from .owners import Owners
 
 _declarations: dict[str, Declaration] = {}
-_by_table: dict[str, tuple[Declaration, ...] | None] = {}
+_by_table: dict[str, tuple[Declaration, ...]] | None = None  # until models are loaded, and someone asks
 NAME = re.compile(r"[^{}\x00-\x1f\x7f]{1,100}")
 
 
@@ -41,21 +41,22 @@ def declarations() -> Iterable[Declaration]:
     return _declarations.values()
 
 
-def counters_of_table(table: str) -> tuple[Declaration, ...] | None:
-    """Return the counters that count the rows of a table, whichever model writes to it; None if there are none."""
-    if not _by_table:
+def counters_of_table(table: str) -> tuple[Declaration, ...]:
+    """Return the counters that count the rows of a table, whichever model writes to it."""
+    global _by_table
+    if _by_table is None:
         with suppress(AppRegistryNotReady):
             # All at once: another thread would take a table that is still missing for uncounted.
-            _by_table.update(_find_counters())
-    return _by_table.get(table)
+            _by_table = _find_counters()
+    return (_by_table or {}).get(table, ())
 
 
-def _find_counters() -> dict[str, tuple[Declaration, ...] | None]:
-    found: dict[str, tuple[Declaration, ...] | None] = {"": None}
+def _find_counters() -> dict[str, tuple[Declaration, ...]]:
+    found: dict[str, tuple[Declaration, ...]] = {}
     for counter in _declarations.values():
         with suppress(LookupError):  # a system check reports it
             table = counter.source._meta.db_table
-            found[table] = (*(found.get(table) or ()), counter)
+            found[table] = (*found.get(table, ()), counter)
     return found
 
 
@@ -86,7 +87,7 @@ class Declaration(Owners):
         is_used: bool = True,
     ):
         super().__init__(name, source, owner, totals, is_used)
-        self.q = condition
+        self.q = condition  # the attribute ``condition`` is a Condition, which also knows the source and the sum
         self.sum = sum
         self.least = -math.inf if sum else 0  # a lower count is wrong
         self.field = field
@@ -106,10 +107,11 @@ class Declaration(Owners):
                 f"{self.name!r:.200} cannot be the name of a counter: use 1 to 100 characters without braces or "
                 "control characters."
             )
+        global _by_table
         if self.name in _declarations:
             raise ConfigurationError(f"There is a counter named {self.name!r} already; give this one a different name.")
         _declarations[self.name] = self
-        _by_table.clear()
+        _by_table = None
 
     def __repr__(self) -> str:
         return f"<Counter {self.name}>"

@@ -74,6 +74,7 @@ __all__ = [
     "url_has_allowed_host_and_scheme",
     # Ours, below.
     "ATTRIBUTES",
+    "METHODS",
     "NEWEST_DJANGO",
     "Uncached",
     "end_request_thread",
@@ -84,22 +85,24 @@ __all__ = [
 NEWEST_DJANGO = (6, 1)
 """The newest release of Django with which the counters were tested."""
 
-METHODS = {
-    "BaseDatabaseWrapper._commit(self)",
-    "BaseDatabaseWrapper._rollback(self)",
-    "BaseDatabaseWrapper._set_autocommit(self, autocommit)",
-    "BaseDatabaseWrapper.execute_wrapper(self, wrapper)",
-    "CursorWrapper.callproc(self, procname, params, kparams)",
-    "SQLDeleteCompiler.as_sql(self)",
-    "SQLDeleteCompiler.execute_sql(self, result_type, chunked_fetch, chunk_size)",
-    "SQLInsertCompiler.as_sql(self)",
-    "SQLInsertCompiler.execute_sql(self, returning_fields)",
-    "SQLUpdateCompiler.as_sql(self)",
-    "SQLUpdateCompiler.execute_returning_sql(self, returning_fields)",
-    "SQLUpdateCompiler.execute_sql(self, result_type)",
+METHODS: dict[type, dict[str, str]] = {
+    BaseDatabaseWrapper: {
+        "_commit": "self",
+        "_rollback": "self",
+        "_set_autocommit": "self, autocommit",
+        "execute_wrapper": "self, wrapper",
+    },
+    CursorWrapper: {"callproc": "self, procname, params, kparams"},
+    SQLDeleteCompiler: {"as_sql": "self", "execute_sql": "self, result_type, chunked_fetch, chunk_size"},
+    SQLInsertCompiler: {"as_sql": "self", "execute_sql": "self, returning_fields"},
+    SQLUpdateCompiler: {
+        "as_sql": "self",
+        "execute_sql": "self, result_type",
+        "execute_returning_sql": "self, returning_fields",  # from Django 6.0 on
+    },
 }
-"""Its methods that we wrap or call, which are all with which a compiler executes a statement, and a connection ends a
-transaction."""
+"""The methods of Django that we wrap or call, with their parameters: all with which a compiler executes a statement,
+and a connection ends a transaction."""
 
 OPERATORS = {
     "django.contrib.postgres.fields.array",
@@ -244,12 +247,13 @@ def unknown_methods() -> list[str]:
     """Return those of METHODS that a Django that was not tested lacks, and those that it has instead."""
     if django.VERSION[:2] <= NEWEST_DJANGO:  # other packages may have replaced some
         return []
-    found = set()
-    for kind in (BaseDatabaseWrapper, CursorWrapper, SQLDeleteCompiler, SQLInsertCompiler, SQLUpdateCompiler):
+    known, found = set(), set()
+    for kind, methods in METHODS.items():
+        known |= {f"{kind.__name__}.{name}({parameters})" for name, parameters in methods.items()}
         for name in dir(kind):
-            if name in ("_commit", "_rollback", "_set_autocommit", "callproc", "as_sql") or name.startswith("execute_"):
+            if name in methods or name.startswith("execute_"):
                 found.add(f"{kind.__name__}.{name}({', '.join(signature(getattr(kind, name)).parameters)})")
-    return sorted(found ^ METHODS)
+    return sorted(found ^ known)
 
 
 def end_request_thread() -> None:

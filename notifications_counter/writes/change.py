@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from typing import TypeGuard
 
 from ..buffer.types import Delta
 from ..declaration import Declaration
@@ -18,7 +19,7 @@ class Everyone(Enum):
 EVERYONE = Everyone.EVERYONE
 
 OwnerKey = str | Everyone
-OwnerKeys = Mapping[Declaration, Collection[OwnerKey]]
+OwnerKeys = Mapping[Declaration, Sequence[OwnerKey]]
 
 Change = dict[Declaration, dict[OwnerKey, Delta]]
 """Deltas, by counter and owner key. A delta of None puts the owner in doubt."""
@@ -30,7 +31,7 @@ def add(deltas: dict[OwnerKey, Delta], owner_key: OwnerKey, delta: Delta) -> Non
     deltas[owner_key] = None if delta is None or before is None else before + delta
 
 
-def changed(change: Change) -> OwnerKeys:
+def owners_of(change: Change) -> OwnerKeys:
     """Return the owners whose counts may have changed."""
     owners = {c: [o for o, delta in deltas.items() if delta != 0] for c, deltas in change.items()}
     return {counter: owner_keys for counter, owner_keys in owners.items() if owner_keys}
@@ -41,11 +42,11 @@ def everyone(counters: Iterable[Declaration]) -> Change:
     return {counter: {EVERYONE: None} for counter in counters}
 
 
-def unchanged(owners: OwnerKeys) -> Change:
+def zeros(owners: Mapping[Declaration, Iterable[OwnerKey]]) -> Change:
     """Return the change that adds 0 to the counts of these owners."""
     return {counter: dict.fromkeys(owner_keys, 0) for counter, owner_keys in owners.items()}
 
 
-def named(owner_keys: Collection[OwnerKey]) -> list[str] | None:
-    """Return owner keys as a list; None if they stand for everyone."""
-    return None if EVERYONE in owner_keys else list(owner_keys)  # type: ignore[arg-type]
+def are_named(owner_keys: Sequence[OwnerKey]) -> TypeGuard[Sequence[str]]:
+    """Return whether each owner is named, so that these are not everyone."""
+    return EVERYONE not in owner_keys

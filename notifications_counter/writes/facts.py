@@ -7,6 +7,7 @@ lock.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from enum import Enum
 from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from ..declaration import Declaration
 from ..declaration.condition import NOT_NULL, PLAIN, Facts, facts_of_where
 from ..internals import BaseDatabaseWrapper, DeferredAttribute, OnConflict, Query
 from ..models.fields import ExactCharField, field_of, is_converted_by_django, target_of
-from .change import EVERYONE, Change, OwnerKey, add
+from .change import Change, OwnerKey, add
 from .rows import Sums, is_of_one_table
 from .statements import Statement
 
@@ -30,26 +31,35 @@ PRE_SAVES = {
 except that an ImageField may set its dimensions."""
 
 
+class Unnamed(Enum):
+    """Stands for owners whom the statement does not name, in place of an owner key."""
+
+    UNNAMED = "unnamed"
+
+
+UNNAMED = Unnamed.UNNAMED
+
+
 class Contribution(NamedTuple):
     """What each row of a statement contributes to a counter, as far as the statement says.
 
-    ``owner_key``  None if the rows have no owner; EVERYONE if they may be anyone's
+    ``owner_key``  None if the rows have no owner; UNNAMED if they may be anyone's
     ``value``      what a row adds to the count, 0 if it does not count; None if only the database can tell
     """
 
-    owner_key: OwnerKey | None = EVERYONE
+    owner_key: str | Unnamed | None = UNNAMED
     value: int | None = None
 
     @property
     def names_owner(self) -> bool:
         """Whether it says whose count the rows are part of, if they count at all."""
-        return self.value == 0 or self.owner_key is not EVERYONE
+        return self.value == 0 or self.owner_key is not UNNAMED
 
 
 def contribution(counter: Declaration, facts: Mapping[str, object], connection: BaseDatabaseWrapper) -> Contribution:
     """Return what rows contribute according to these facts."""
     values = [facts.get(name, NOT_NULL) for name in counter.owner_attnames]
-    owner_key: OwnerKey | None = EVERYONE
+    owner_key: str | Unnamed | None = UNNAMED
     if None in values:
         owner_key = None
     elif not any(map(_is_uncertain, counter.pk_fields, values)):
@@ -77,19 +87,19 @@ class Effect(NamedTuple):
     moves: bool
 
     @property
-    def owner_keys(self) -> set[OwnerKey]:
+    def owner_keys(self) -> set[str]:
         """The owners whose counts may change, as far as it says."""
         said = [each.owner_key for each in (self.before, self.after) if each.value != 0]
         return {owner_key for owner_key in said if isinstance(owner_key, str)}
 
-    def deltas(self, before: Sums) -> dict[OwnerKey, Delta]:
-        """Return the deltas, given the rows before, if it says what becomes of a row."""
-        deltas: dict[OwnerKey | None, int] = dict.fromkeys(before, 0)
-        for owner_key, (total, number) in before.items():
+    def deltas(self, sums: Sums) -> dict[OwnerKey, Delta]:
+        """Return the deltas, given what the rows add before it, if it says what becomes of a row."""
+        deltas: dict[str | Unnamed | None, int] = dict.fromkeys(sums, 0)
+        for owner_key, (total, number) in sums.items():
             owner_after = self.after.owner_key if self.moves else owner_key
             deltas[owner_key] -= total
             deltas[owner_after] = deltas.get(owner_after, 0) + number * (self.after.value or 0)
-        return {owner_key: delta for owner_key, delta in deltas.items() if owner_key is not None and delta}
+        return {owner_key: delta for owner_key, delta in deltas.items() if isinstance(owner_key, str) and delta}
 
 
 def effects_of(statement: Statement) -> dict[Declaration, Effect]:
@@ -154,7 +164,7 @@ def added_by(statement: Statement) -> Change | None:
             owner_key, value = contribution(counter, facts, statement.connection)
             if owner_key is None or value == 0:
                 continue
-            if owner_key is EVERYONE:
+            if owner_key is UNNAMED:
                 return None
             add(sums, owner_key, value)
     return added

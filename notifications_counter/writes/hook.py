@@ -1,8 +1,9 @@
 """The hook through which every write of the ORM to a counted table passes.
 
 ``save()``, ``create()``, ``bulk_create()``, ``update()``, ``bulk_update()``, ``delete()``, cascades, related managers,
-fixtures and the admin all end in ``execute_sql()`` of three compilers. ``install()`` wraps each of them once. So any
-model can be counted, without a base class, a manager or signal receivers.
+fixtures and the admin all end in ``execute_sql()`` or ``execute_returning_sql()`` of three compilers. ``install()``
+wraps these methods once, and ``callproc()``, whose procedures may commit. So any model can be counted, without a base
+class, a manager or signal receivers.
 
 Signals would not do: ``update()``, ``bulk_create()`` and fast deletions send none, an instance in memory doesn't know
 what its row is, and a receiver of ``post_delete`` makes Django load every row that it deletes.
@@ -13,9 +14,12 @@ from __future__ import annotations
 from functools import partial, wraps
 from typing import Any
 
+from django.db.backends.signals import connection_created
+
 from ..databases.routing import alias_for
 from ..declaration import counters_of_table
 from ..internals import (
+    METHODS,
     CursorWrapper,
     DeleteQuery,
     Execute,
@@ -26,7 +30,7 @@ from ..internals import (
     SQLUpdateCompiler,
     UpdateQuery,
 )
-from .ledger import Ledger
+from .ledger import Ledger, watch
 from .plans import plan_of
 from .statements import Counters, Statement
 
@@ -35,25 +39,22 @@ QUERIES: dict[type[SQLCompiler], type] = {
     SQLUpdateCompiler: UpdateQuery,
     SQLDeleteCompiler: DeleteQuery,
 }
-METHODS: tuple[tuple[type, str], ...] = (
-    *((kind, "execute_sql") for kind in QUERIES),
-    (SQLUpdateCompiler, "execute_returning_sql"),  # from Django 6.0 on
-    (CursorWrapper, "callproc"),
-)
+HOOKED = [(kind, name) for kind in (*QUERIES, CursorWrapper) for name in METHODS[kind] if name != "as_sql"]
 
 
 def install() -> None:
-    """Wrap each of these methods once."""
-    for kind, method in METHODS:
+    """Wrap each of these methods once, and watch connections."""
+    for kind, method in HOOKED:
         if hasattr(kind, method) and not _is_hooked(getattr(kind, method)):
             hook: Any = _hook_procedures() if kind is CursorWrapper else _hook(kind, method)
             hook.is_hook = True
             setattr(kind, method, hook)
+    connection_created.connect(watch)
 
 
 def missing() -> list[str]:
     """Return the methods that other code has unwrapped."""
-    there = [(kind, method) for kind, method in METHODS if hasattr(kind, method)]
+    there = [(kind, method) for kind, method in HOOKED if hasattr(kind, method)]
     return [f"{kind.__name__}.{method}" for kind, method in there if not _is_hooked(getattr(kind, method))]
 
 
@@ -90,7 +91,7 @@ def _hook_procedures() -> Execute:
     @wraps(original)
     def callproc(cursor: Any, *args: Any, **kwargs: Any) -> object:
         run, ledger = partial(original, cursor, *args, **kwargs), getattr(cursor.db, "counter_ledger", None)
-        return ledger(lambda *_: run(), "CALL", None, False, {"connection": cursor.db}) if ledger else run()
+        return ledger.guard("CALL", run) if ledger else run()
 
     return callproc
 
@@ -99,7 +100,7 @@ def _counters_of(compiler: Any) -> Counters:
     """Return the counters whose counts a statement may change, except those that this process takes for off."""
     query, connection = compiler.query, compiler.connection
     counters = counters_of_table(query.get_meta().db_table)
-    if counters is None:
+    if not counters:
         return ()
     if hasattr(query, "values"):  # an UPDATE
         columns = {field.column for field, *_ in query.values}

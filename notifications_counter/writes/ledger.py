@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from django.core.exceptions import AppRegistryNotReady, ValidationError
 from django.db import DatabaseError, Error, OperationalError, connections, transaction
-from django.db.backends.signals import connection_created
-from django.dispatch import receiver
 
 from ..databases.identity import identify
 from ..databases.routing import schema_of
@@ -27,7 +26,7 @@ from ..internals import (
     is_over,
     watch_transactions,
 )
-from .change import EVERYONE, Change, changed, everyone
+from .change import EVERYONE, Change, everyone, owners_of
 from .plans import Plan
 from .transaction import TransactionLog, doubt_now_and_at_commit
 
@@ -135,14 +134,14 @@ class Ledger:
                 raise
             except BaseException:  # as above
                 with suppress(Error):
-                    doubt_now_and_at_commit(self.using, everyone(plan.statement.counters))
+                    doubt_now_and_at_commit(self.using, everyone(plan.counters))
                 raise
 
     # ------------------------------------------------------------ transaction
     def _add(self, change: Change) -> None:
         """Add the change of a statement to the log of the transaction."""
         connection = self._connection()
-        if not changed(change):
+        if not owners_of(change):
             return
         if not connection.commit_on_exit or is_over(connection):  # nobody tells when it commits, or it already has
             doubt_now_and_at_commit(self.using, change)
@@ -155,9 +154,13 @@ class Ledger:
         self._logs[schema].add(change)
 
     def __call__(self, execute: Execute, sql: object, params: object, many: bool, context: WrapperContext) -> object:
-        """Execute any statement of a transaction that has changed counts. It may commit, such as a procedure or, on
-        MySQL, a change of the schema, or roll back."""
-        connection = context["connection"]
+        """Execute any statement of a transaction that has changed counts."""
+        return self.guard(sql, partial(execute, sql, params, many, context))
+
+    def guard(self, sql: object, run: Callable[[], Any]) -> Any:
+        """Run a statement of the transaction. It may commit, such as a procedure or, on MySQL, a change of the schema,
+        or roll back."""
+        connection = self._connection()
         try:
             if is_over(connection):
                 self._doubt_so_far(announce=True)
@@ -166,7 +169,7 @@ class Ledger:
                 others = [begins for begins in beginnings(sql) if not begins.startswith(harmless)]
                 if others:  # after an error, PostgreSQL takes nothing else before a ROLLBACK
                     self._doubt_so_far(announce=not all(begins.startswith("ROLLBACK") for begins in others))
-            return execute(sql, params, many, context)
+            return run()
         except BaseException:  # the database may have rolled back the statement, or everything
             self._doubt_so_far(announce=False)
             raise
@@ -179,7 +182,8 @@ class Ledger:
                 log.announce(self._connection(), early=True)
 
     # ---------------------------------------------------- end of a transaction
-    def _drop_logs(self) -> list[TransactionLog]:
+    def _take_logs(self) -> list[TransactionLog]:
+        """Return the logs of the transaction, which is about to end or has ended, and begin new ones."""
         logs, self._logs = list(self._logs.values()), {}
         with suppress(ValueError):  # it is not there
             self._connection().execute_wrappers.remove(self)
@@ -190,8 +194,10 @@ class Ledger:
             return
         connection = self._connection()
         if has_failed(connection) or is_over(connection):  # then it commits nothing
-            return self._after_rollback(is_done=True, was_over=True)
-        self._ending = self._drop_logs()
+            for log in self._take_logs():
+                log.rolled_back(connection)
+            return
+        self._ending = self._take_logs()
         for log in self._ending:
             log.announce(connection)
         # Only now, so that nobody finds our hook in an open transaction. It comes first, because a hook that raises
@@ -204,23 +210,24 @@ class Ledger:
             log.confirm(self._connection())
 
     def _after_rollback(self, is_done: bool, was_over: bool) -> None:
-        logs, self._ending = [*self._ending, *self._drop_logs()], []
+        logs, self._ending = [*self._ending, *self._take_logs()], []
         for log in logs:
             if is_done and (log.intents or was_over):
                 log.rolled_back(self._connection())
 
-    # ------------------------------------------------------------------ reads
-    def untouched(self, counter: Declaration, pks: Sequence[Pk]) -> Sequence[Pk]:
-        """Return the primary keys of those owners whose rows this connection's transaction has not changed. There are
-        none if it may have changed any: nobody notes what one that was not begun by ``atomic()`` changes."""
-        if in_manual_transaction(self._connection()):
-            return ()
-        if not self._logs:  # as nearly always
-            return pks
-        touched = [log.deltas[counter] for log in self._logs.values() if counter in log.deltas]
-        if any(EVERYONE in deltas for deltas in touched):
-            return ()
-        return [pk for pk in pks if not any(str(pk) in deltas for deltas in touched)]
+
+def untouched(connection: BaseDatabaseWrapper, counter: Declaration, pks: Sequence[Pk]) -> Sequence[Pk]:
+    """Return the primary keys of those owners whose rows a connection's transaction has not changed. There are none if
+    it may have changed any: nobody notes what one that was not begun by ``atomic()`` changes."""
+    if in_manual_transaction(connection):
+        return ()
+    ledger = getattr(connection, "counter_ledger", None)
+    if not ledger or not ledger._logs:  # as nearly always
+        return pks
+    touched = [log.deltas[counter] for log in ledger._logs.values() if counter in log.deltas]
+    if any(EVERYONE in deltas for deltas in touched):
+        return ()
+    return [pk for pk in pks if not any(str(pk) in deltas for deltas in touched)]
 
 
 def beginnings(sql: object) -> list[str]:
@@ -236,10 +243,10 @@ def beginnings(sql: object) -> list[str]:
     return [begins for part in bare.split(";") if (begins := part.strip("( \t\r\n").upper())]
 
 
-@receiver(connection_created)
-def _watch(connection: BaseDatabaseWrapper, **_: object) -> None:
+def watch(connection: BaseDatabaseWrapper, **_: object) -> None:
+    """Give a connection that has just been made its ledger."""
     if ledger := getattr(connection, "counter_ledger", None):  # what the lost connection has announced, healing finds
-        ledger._drop_logs()
+        ledger._take_logs()
     # Neither the nameless connection that creates databases, nor a copy of one, which may be in a transaction.
     if connection.alias not in connections or connections[connection.alias] is not connection:
         return

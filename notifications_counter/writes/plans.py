@@ -9,56 +9,50 @@ from __future__ import annotations
 import math
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from django.db.models import Model
 
 from ..buffer.types import Delta
 from ..declaration import Declaration
-from .change import Change, OwnerKey, everyone, unchanged
-from .facts import Effect, added_by, effects_of
+from .change import Change, OwnerKey, everyone, zeros
+from .facts import UNNAMED, Effect, added_by, effects_of
 from .rows import Row, columns_of, is_repeatable, lists_pks, lock_pks, lock_rows, name_rows, sums_of
 from .statements import Counters, Statement
 
 Effects = dict[Declaration, Effect]
-Outcome = tuple[Any, Change | None]
-"""The result of a statement, and its change; None if it is unknown whose counts have changed."""
+Outcome = tuple[Any, Change]
+"""The result of a statement, and its change."""
 
 
 class Plan(NamedTuple):
     """How to execute a statement so that its change is known.
 
-    ``way``     one of the functions below
-    ``said``    what the statement says about each counter whose counts may change
-    ``owners``  whose counts, with deltas of 0; None if only the database can tell, so that it takes a transaction
+    ``execute``   executes it: one of the functions below
+    ``counters``  those whose counts may change
+    ``owners``    whose counts, with deltas of 0; None if only the database can tell, so that it takes a transaction
     """
 
-    way: Callable[[Statement, Any], Outcome]
-    statement: Statement
-    said: Iterable[Declaration]
+    execute: Callable[[], Outcome]
+    counters: Iterable[Declaration]
     owners: Change | None = None
-
-    def execute(self) -> tuple[Any, Change]:
-        """Execute the statement, and return its result and its change."""
-        result, change = self.way(self.statement, self.said)
-        return result, everyone(self.said) if change is None else change
 
 
 def plan_of(statement: Statement) -> Plan:
     """Return the first plan that fits."""
     counters = statement.counters
     if lack_columns(counters, statement.model):
-        return Plan(unknown, statement, counters)
+        return Plan(partial(unknown, statement, counters), counters)
     if statement.is_insert:
         if (added := added_by(statement)) is not None:
-            return Plan(said_by_instances, statement, added, unchanged(added))
-        return Plan(read_back if can_read_back(statement) else unknown, statement, counters)
+            return Plan(partial(said_by_instances, statement, added), added, zeros(added))
+        return Plan(partial(read_back if can_read_back(statement) else unknown, statement, counters), counters)
     effects = effects_of(statement)
     if all(effect.before.names_owner and effect.after.names_owner for effect in effects.values()):
         owners = {counter: effect.owner_keys for counter, effect in effects.items()}
-        return Plan(said_by_clauses, statement, effects, unchanged(owners))
-    return Plan(returned if can_return(statement, effects) else locked, statement, effects)
+        return Plan(partial(said_by_clauses, statement, effects), effects, zeros(owners))
+    return Plan(partial(returned if can_return(statement, effects) else locked, statement, effects), effects)
 
 
 @lru_cache(maxsize=100)
@@ -72,10 +66,12 @@ def doubts_of(owner_keys: Iterable[OwnerKey | None]) -> dict[OwnerKey, Delta]:
     return dict.fromkeys(owner_key for owner_key in owner_keys if owner_key is not None)
 
 
-def unknown(statement: Statement, said: object) -> Outcome:
+def unknown(statement: Statement, counters: Iterable[Declaration]) -> Outcome:
     """Nothing tells whose counts change."""
     result, number, _ = statement.execute()
-    return result, {} if number == 0 and not statement.is_insert else None  # a trigger may put rows elsewhere
+    if number == 0 and not statement.is_insert:  # of an INSERT, a trigger may put rows elsewhere
+        return result, {}
+    return result, everyone(counters)
 
 
 # ------------------------------------------------------------------------- INSERT
@@ -108,7 +104,7 @@ def read_back(statement: Statement, counters: Counters) -> Outcome:
         pks = [getattr(instance, pk.attname, None) for instance in query.objs]
     found = lock_pks(query.model, statement.connection, pks, counters)
     if found.total() != len(pks):  # one is unknown, an expression, or stored in another form
-        return result, None
+        return result, everyone(counters)
     change: Change = {}
     for counter, sums in sums_of(counters, found).items():
         change[counter] = doubts_of(sums)
@@ -126,7 +122,8 @@ def said_by_clauses(statement: Statement, effects: Effects) -> Outcome:
         before, after, _ = effect
         change[counter] = doubts_of(effect.owner_keys)
         if number < math.inf and before.value is not None and after.value is not None:
-            change[counter] = effect.deltas({before.owner_key: (number * before.value, number)})
+            owner_key = None if before.owner_key is UNNAMED else before.owner_key  # those whom it doesn't name add 0
+            change[counter] = effect.deltas({owner_key: (number * before.value, number)})
     return result, change
 
 
@@ -144,7 +141,7 @@ def returned(statement: Statement, effects: Effects) -> Outcome:
     columns = columns_of(tuple(effects), statement.connection.alias, statement.model)
     result, number, found = statement.execute(columns)
     if found.total() != number:  # other code has changed the statement, too
-        return result, None
+        return result, everyone(effects)
     change: Change = {}
     for counter, sums in sums_of(effects, found).items():
         effect = effects[counter]
@@ -173,7 +170,7 @@ def locked(statement: Statement, effects: Effects) -> Outcome:
     if not says_whose:
         after = lock_rows(query, connection, counters)
     if number > before.total() or (not says_whose and after.total() < before.total()):
-        return result, None  # it has changed others, too, or rows have other primary keys now
+        return result, everyone(effects)  # it has changed others, too, or rows have other primary keys now
     change: Change = {}
     sums_before, sums_after = sums_of(counters, before), sums_of(counters, after)
     for counter, effect in effects.items():

@@ -17,13 +17,12 @@ from ..declaration.condition import OF_OTHER_ROWS, expressions_of, is_lookup_of_
 from ..declaration.primary_keys import Pk
 from ..internals import BaseDatabaseWrapper, Col, Exact, In, Param, Query, SQLCompiler
 from ..sql.owners import per_statement
-from .change import OwnerKey
 
 Row = tuple[Param, ...]
 """For each counter, the columns of the owner, and the value that the row adds to the count."""
 
-Sums = dict[OwnerKey | None, tuple[int, int]]
-"""What rows add to a count, and their number, by owner key."""
+Sums = dict[str | None, tuple[int, int]]
+"""What rows add to a count, and their number, by owner key; None if they have no owner."""
 
 ROWS_AT_ONCE = 1000
 """Rows that are in memory at a time."""

@@ -50,7 +50,10 @@ class Statement:
             # None: Django fetched a row that was skipped.
             return result, sum(row is not None for row in result or ()), Tally()
         compiler, wrappers = self.compiler, self.connection.execute_wrappers
-        as_sql, made, numbers, rows = compiler.as_sql, list[str](), list[float](), Tally[Row]()
+        as_sql = compiler.as_sql
+        made: list[str] = []
+        numbers: list[float] = []
+        rows = Tally[Row]()
 
         def make_sql() -> Any:
             sql: Any = as_sql()
@@ -71,9 +74,12 @@ class Statement:
             return result
 
         with ExitStack() as stack:
+            stack.callback(vars(compiler).pop, "as_sql", None)
             compiler.as_sql = make_sql
-            stack.callback(delattr, compiler, "as_sql")
-            stack.callback(wrappers.remove, wrappers.insert(0, read) or read)  # at once: a signal may strike anywhere
+            # In one line, because a signal may strike between two, and a wrapper that isn't there can't be removed.
+            wrappers.insert(0, read), stack.callback(wrappers.remove, read)
             result = self.run(self.fields if self.is_insert else ROW_COUNT)
         number = sum(numbers)
-        return result, number if result == number or not isinstance(result, int) else math.inf, rows
+        if isinstance(result, int) and result != number:
+            number = math.inf
+        return result, number, rows

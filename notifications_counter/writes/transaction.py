@@ -27,11 +27,11 @@ from ..models import DoubtRequest
 from ..redis.calls import chunked, in_groups
 from ..reports import report
 from ..signals import counts_changed
-from .change import EVERYONE, Change, OwnerKey, OwnerKeys, add, changed, named
+from .change import EVERYONE, Change, OwnerKey, OwnerKeys, add, are_named, owners_of
 
 
 class Intent(NamedTuple):
-    """Owners that are announced together; everyone if there are none."""
+    """Owners that are announced together; everyone if there are none, as in Redis."""
 
     id: str
     counter: Declaration
@@ -90,8 +90,7 @@ class TransactionLog:
         refused: dict[Declaration, list[OwnerKey]] = {}
         for counter, owner_keys in self._untold.items():
             buffer = counter.buffer_in(connection)
-            keys = named(owner_keys)
-            for some in [()] if keys is None else chunked(keys, OWNERS_PER_CALL):
+            for some in chunked(owner_keys, OWNERS_PER_CALL) if are_named(owner_keys) else [()]:
                 intents.append(Intent(os.urandom(16).hex(), counter, buffer, some))
         self.announced_at = time.monotonic()
         for group in _grouped(intents):
@@ -136,9 +135,8 @@ class TransactionLog:
 
     def _signal(self) -> None:
         """Send ``counts_changed`` for the owners whose counts may have changed."""
-        for counter, owner_keys in changed(self.deltas).items():
-            keys = named(owner_keys)
-            owners = None if keys is None else list(map(counter.parse, keys))
+        for counter, owner_keys in owners_of(self.deltas).items():
+            owners = list(map(counter.parse, owner_keys)) if are_named(owner_keys) else None
             counts_changed.send_robust(sender=counter, counter=counter, owners=owners, using=self.using)
 
 
@@ -152,8 +150,7 @@ def doubt(owners: OwnerKeys) -> None:
     """Put owners in doubt, so that readers count their rows, unless Redis is unreachable."""
     for counter, owner_keys in owners.items():
         with suppress(BufferUnavailable):
-            keys = named(owner_keys)
-            counter.buffer.doubt_everyone() if keys is None else counter.buffer.doubt(keys)
+            counter.buffer.doubt(owner_keys) if are_named(owner_keys) else counter.buffer.doubt_everyone()
 
 
 def request_doubts(using: str, owners: OwnerKeys) -> None:
@@ -176,6 +173,6 @@ def request_doubts(using: str, owners: OwnerKeys) -> None:
 
 def doubt_now_and_at_commit(using: str, change: Change) -> None:
     """Put owners in doubt now, and again when the transaction has committed: nobody tells when that is."""
-    owners = changed(change)
+    owners = owners_of(change)
     request_doubts(using, owners)
     doubt(owners)

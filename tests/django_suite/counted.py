@@ -48,7 +48,7 @@ def install() -> None:
     """Declare the counters of all models that are installed, and look at each statement that they count."""
     if Ledger.write is write:
         hide_the_app()
-        for kind, name in hook.METHODS:
+        for kind, name in hook.HOOKED:
             if kind in hook.QUERIES and hasattr(kind, name):
                 setattr(kind, name, compared(getattr(kind, name)))
         Ledger.write = note  # type: ignore[method-assign]
@@ -142,13 +142,13 @@ anyone's count may have changed. A statement may execute others, for the tables 
 
 
 def note(ledger: Ledger, plan: Plan) -> Any:
-    def way(*_: Any) -> tuple[Any, Change]:
+    def execute() -> tuple[Any, Change]:
         result, change = plan.execute()
         for recorded in under_way:
             recorded += [(counter,) if EVERYONE in deltas else (counter, deltas) for counter, deltas in change.items()]
         return result, change
 
-    return write(ledger, plan._replace(way=way))
+    return write(ledger, plan._replace(execute=execute))
 
 
 @cache

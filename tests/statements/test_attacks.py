@@ -90,7 +90,7 @@ def counted(
         yield source, counter
     finally:
         del declaration._declarations[table]
-        declaration._by_table.clear()
+        declaration._by_table = None
         with connection.schema_editor() as editor:
             editor.delete_model(source)
             editor.delete_model(sums)

@@ -9,8 +9,7 @@ from django.test.utils import isolate_apps
 from django.utils.translation import gettext_lazy
 
 from notifications_counter.internals import DeferredAttribute
-from notifications_counter.writes.change import EVERYONE
-from notifications_counter.writes.facts import contribution, inserted_names
+from notifications_counter.writes.facts import UNNAMED, contribution, inserted_names
 
 pytestmark = pytest.mark.once
 
@@ -83,4 +82,4 @@ def test_a_text_that_may_be_stored_as_another_names_nobody(value, most, names):
         owner_keys=lambda columns: columns[0],
         condition=SimpleNamespace(value_of=lambda *_: 1),
     )
-    assert contribution(counter, {"owner": value}, connection).owner_key == ("long" if names else EVERYONE)
+    assert contribution(counter, {"owner": value}, connection).owner_key == ("long" if names else UNNAMED)
