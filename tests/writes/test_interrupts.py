@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 import pytest
@@ -145,6 +145,7 @@ def test_an_exception_at_any_line(use, server, act: Callable[[Any], None], kind:
             seen = seen.__cause__ or seen.__context__
         assert seen is not None, f"swallowed at {place[0]}: {caught!r}"
         del caught, error, seen
+        assert not any(isinstance(each, FunctionType) for each in connection.execute_wrappers), place[0]
         connection.close_if_unusable_or_obsolete()  # as at the end of a request: what was not sent by now is lost
         for each in (user, users[0]):
             assert unread.count(each) == rows(each), place[0]
