@@ -60,6 +60,7 @@ class Ledger:
         self.using: str = connection.alias
         self._logs: dict[str | None, TransactionLog] = {}  # of the current transaction, by schema
         self._ending: list[TransactionLog] = []  # from COMMIT or ROLLBACK until they are confirmed
+        self._is_doubting = False  # while it writes DoubtRequests
         watch_transactions(connection, self._before_commit, self._after_rollback, lambda: bool(self._logs))
 
     @classmethod
@@ -161,6 +162,8 @@ class Ledger:
         """Run a statement of the transaction. It may commit, such as a procedure or, on MySQL, a change of the schema,
         or roll back."""
         connection = self._connection()
+        if self._is_doubting:
+            return run()
         try:
             if is_over(connection):
                 self._doubt_so_far(announce=True)
@@ -176,10 +179,14 @@ class Ledger:
 
     def _doubt_so_far(self, announce: bool) -> None:
         """What was done may be undone (rule: unknown), or be committed before Django says so."""
-        for log in list(self._logs.values()):
-            log.mark_unknown()
-            if announce:
-                log.announce(self._connection(), early=True)
+        self._is_doubting = True
+        try:
+            for log in list(self._logs.values()):
+                log.mark_unknown()
+                if announce:
+                    log.announce(self._connection(), early=True)
+        finally:
+            self._is_doubting = False
 
     # ---------------------------------------------------- end of a transaction
     def _take_logs(self) -> list[TransactionLog]:

@@ -175,6 +175,18 @@ def test_the_driver_ends_the_transaction(alice, bob, end, go_on, block):
     assert_exact(alice, bob, in_doubt=None)
 
 
+@pytest.mark.skipif(connection.vendor == "mysql", reason="Its drivers don't tell.")
+def test_the_driver_ends_it_while_redis_is_out_of_reach(alice):
+    """What is written about that ends nothing in its turn."""
+    assert_reads(alice)
+    with redis_out_of_reach(), transaction.atomic():
+        create(alice)
+        connection.connection.commit()
+        assert rows(alice) == 1
+    assert DoubtRequest.objects.exists()
+    assert_heals(alice)
+
+
 def test_a_value_that_django_refuses_leaves_nobody_in_flight(alice):
     notify(alice)
     for value in ("nonsense", object()):
