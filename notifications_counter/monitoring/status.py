@@ -87,8 +87,8 @@ class CounterStatus:
     ``off_since``       when counting was switched off, in seconds since 1970
     ``declared_until``  until when rows are counted after a declaration, in seconds since 1970
     ``walked_to``       the last owner that has been compared, while the counter is walking
-    ``wrong``           wrong counts that walks and recounts have found; ``wrong_age``: age of the last
-    ``skipped``         how often a count could not be stored; ``skipped_age``: age of the last time
+    ``wrong``           wrong counts that were found; ``wrong_age``: age of the last
+    ``skipped``         how often rows could not be counted, or a count not stored; ``skipped_age``: age of the last
     ``walk_age``        how long ago the last walk began
     ``last_run``        age of the flusher's last run; ``failure``: why it failed, or empty
     ``refusal``         why Redis refuses changes, or empty
@@ -158,7 +158,7 @@ class CounterStatus:
                 "Redis refuses changes, so rows are counted. If it is full, raise its maxmemory, or find what fills it."
             )
             yield Problem(self.name, "refuses", text, self.refusal)
-        if self.age > max_age and not self.off_since:
+        if self.age > max_age and self.phase not in (Phase.OFF, Phase.DECLARED):  # nobody flushes then
             text = _(
                 "The oldest change has waited for %(age)s, more than %(limit)s: is flush_counters running, with the "
                 "current code?"

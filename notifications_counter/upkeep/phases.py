@@ -29,7 +29,7 @@ class Phase(StrEnum):
     DECLARED = "declared"  # processes of another declaration may still run, so no generation may begin
     DUE = "due"  # nobody has been counted yet, or Redis or the database has lost something: a generation is due
     WALKING = "walking"  # stored totals are compared with the rows
-    NORMAL = ""
+    NORMAL = ""  # falsy: compare with None
 
 
 def state_row(counter: Declaration) -> QuerySet[CounterState]:
@@ -59,13 +59,14 @@ class Situation(NamedTuple):
 
 def situation_of(counter: Declaration) -> Situation:
     """Ask the database and Redis. BufferUnavailable, or a database error, if one is out of reach."""
-    row, status = row_of(counter), counter.buffer.status()
-    return Situation(phase_of(row, status, counter.buffer.server(), counter.fingerprint), row, status)
+    # The row comes last: if a flusher has just stored a batch there, Redis had not dropped it yet.
+    status, server, row = counter.buffer.status(), counter.buffer.server(), row_of(counter)
+    return Situation(phase_of(row, status, server, counter.fingerprint), row, status)
 
 
 def phase_of(row: CounterState, status: BufferStatus, server: str, fingerprint: str) -> Phase:
     """Return what happens to a counter, given what the database and Redis say, and this process's declaration."""
-    phase = phase_by_row(row, fingerprint)
+    phase = phase_without_redis(row, fingerprint)
     if phase is not None:
         return phase
     if lost(row, status, server):
@@ -73,7 +74,7 @@ def phase_of(row: CounterState, status: BufferStatus, server: str, fingerprint: 
     return Phase.WALKING if row.walk_speed == row.FULL_SPEED else Phase.NORMAL
 
 
-def phase_by_row(row: CounterState, fingerprint: str) -> Phase | None:
+def phase_without_redis(row: CounterState, fingerprint: str) -> Phase | None:
     """Return the phase as far as the database decides it; None if Redis has to be asked, too."""
     if row.off_since:
         return Phase.OFF

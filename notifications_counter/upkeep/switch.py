@@ -17,7 +17,7 @@ from ..reports import report
 from .phases import (
     Phase,
     deploy_seconds,
-    phase_by_row,
+    phase_without_redis,
     row_in_force,
     row_of,
     seconds_to_wait,
@@ -35,11 +35,11 @@ def settle(counter: Declaration) -> bool:
     """Take the steps of the phases in which nobody is served, one after another, until nothing changes. Returns whether
     the counter is served by this process's declaration."""
     before, row = None, row_of(counter)
-    phase = phase_by_row(row, counter.fingerprint)
+    phase = phase_without_redis(row, counter.fingerprint)
     while phase is not None and phase != before:
         STEPS[phase](counter)
         before, row = phase, row_of(counter)
-        phase = phase_by_row(row, counter.fingerprint)
+        phase = phase_without_redis(row, counter.fingerprint)
     if row.fingerprint == counter.fingerprint:
         note_in_force(counter, row)
     return phase is None

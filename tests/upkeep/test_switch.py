@@ -200,3 +200,5 @@ def test_monitoring_says_so(healed, alice):
     since = CounterState.objects.get(counter="unread").off_since.timestamp()
     assert (problem.kind, problem.since, "Counting has been off since" in problem.text) == ("off", since, True)
     assert (status.counters["unread"].phase, status.counters["unread"].off_since) == ("off", since)
+    switch("on")
+    assert [problem.kind for problem in status_of(unread).problems] == ["declared"]  # of nobody who could flush it
