@@ -1,5 +1,5 @@
-"""The buffer of a counter in Redis: what is read and written there, as methods. Each raises BufferUnavailable if Redis
-does not answer or refuses, except those for reads."""
+"""The buffer of a counter in Redis: what is read and written there, as methods. Those that ask Redis raise
+BufferUnavailable if it does not answer or refuses, except those for reads."""
 
 from __future__ import annotations
 
@@ -146,7 +146,8 @@ class Buffer:
     # ----------------------------------------------------------------- writes
     def announcement(self, intent: str, owner_keys: Sequence[str]) -> Call:
         """Return the call that announces an intent to change these owners' counts; everyone's if there are none. It is
-        for before the database commits. The reply is 0 if Redis is new or was emptied."""
+        for before the database commits. The reply is ANNOUNCED, COUNTING_IS_OFF, or 0 if Redis is new or was
+        emptied."""
         return self._script("announce", intent, as_json(owner_keys), "1" if self.is_declared else "")
 
     def confirmation(self, intent: str, owner_keys: Sequence[str], deltas: Sequence[Delta]) -> Call:
@@ -214,11 +215,12 @@ class Buffer:
         [info] = self.client.infos(self.key("state"))
         return " ".join(info[name] for name in IDENTITY if info.get(name)) or NAMELESS
 
-    def begin_generation(self, generation: str, server: str) -> bool:
-        """Begin a generation. Returns False if Redis said that counting is off: some processes may believe it for
-        another OFF_SECONDS, in which they execute a statement. Ask for ``server`` before this call: if another one
-        takes over in between, its name will differ."""
-        return bool(self._run("begin_generation", generation, self.fingerprint, server, str(2 * OFF_SECONDS)))
+    def begin_generation(self, generation: str, server: str, seconds: float) -> bool:
+        """Begin a generation. Returns False if Redis said that counting is off, less than so many ``seconds`` ago: some
+        processes may believe it for another OFF_SECONDS, in which they execute a statement. Ask for ``server`` before
+        this call: if another one takes over in between, its name will differ."""
+        wait = f"{2 * OFF_SECONDS + seconds:.0f}"
+        return bool(self._run("begin_generation", generation, self.fingerprint, server, wait))
 
     def intents(self) -> Iterator[IntentAge]:
         """Yield every intent that is announced and not confirmed."""

@@ -14,7 +14,7 @@ from ..declaration import Declaration
 from ..exceptions import ConfigurationError
 from ..models import CounterState, Mark
 from ..reports import report
-from .phases import lost, row_in_force, seconds_to_wait, state_row
+from .phases import deploy_seconds, lost, row_in_force, seconds_to_wait, state_row
 
 
 def forbid_replaced(counter: Declaration) -> None:
@@ -65,7 +65,7 @@ def begin_generation(counter: Declaration, reason: str = "") -> None:
         if not (reason := reason or lost(row, buffer.status(), server)):
             return
         mark = Mark.of_generation()
-        if not buffer.begin_generation(mark, server):
+        if not buffer.begin_generation(mark, server, deploy_seconds()):
             return
         since, walk = row.declared_at or timezone.now(), walk_from_the_start(CounterState.FULL_SPEED)
         state_row(counter).update(mark=mark, declared_at=since, **walk)

@@ -1,8 +1,8 @@
 -- Begins a generation. What was cached is not found any more, and what was pending is dropped: the walk that follows
 -- looks at everyone. Intents stay, and so do their owners in flight.
--- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)
+-- USES  pending (zset)  flushing (zset)  state (hash)  ready (text)
 -- ARGV  1 generation, the first mark  2 fingerprint of the declaration  3 name of the server, as it said before
---       4 seconds until every process that takes counting for off asks again
+--       4 seconds until every process that takes counting for off asks again, and its transactions are over
 -- Reply 1, or 0 if some may take it for off
 -- rule: window
 local now = redis.call('TIME')[1]
