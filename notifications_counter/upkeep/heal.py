@@ -7,12 +7,13 @@ from ..buffer import Buffer
 from ..conf import options
 from ..databases.transactions import forbid_transaction
 from ..declaration import Declaration
+from ..internals import unknown_methods
 from ..models import DoubtRequest
 from ..sql.everyone import PAGE
 from .findings import Result
 from .generations import begin_generation, forbid_other_rows, forbid_replaced
-from .phases import Phase, situation_of
-from .switch import settle
+from .phases import Phase, row_of, situation_of
+from .switch import settle, switch_off
 from .walk import Walker
 
 SECONDS = 5.0
@@ -24,6 +25,8 @@ def heal(counter: Declaration, seconds: float) -> Result:
     ``Counter.heal``."""
     forbid_transaction(counter.db)
     forbid_other_rows(counter)
+    if unknown_methods() and not row_of(counter).off_since:  # of a tenant that was made since
+        switch_off(counter)
     if not settle(counter):
         return Result()
     _doubt_requested(counter)
