@@ -59,8 +59,8 @@ class CounterState(models.Model):
     ``walk_began_at``    when the last walk began
     ``walked_to``        the last owner of its pages that are done, NULL before the first
     ``walk_resumes_at``  when its next page is due
-    ``wrong``            how many wrong counts walks have found, the last one at ``wrong_at``
-    ``skipped``          how often a count could not be stored, the last time at ``skipped_at``
+    ``wrong``            how many wrong counts were found, the last one at ``wrong_at``
+    ``skipped``          how often rows could not be counted, or a count not stored, the last time at ``skipped_at``
     ``fingerprint``      of the declaration in force since ``declared_at``, NULL if `migrate` has made the table since,
                          and no flusher has served the counter
     ``replaced``         the fingerprints that were in force before

@@ -39,9 +39,12 @@ class Call(NamedTuple):
     def guarded(self) -> Call:
         """The same call, for a cluster. A node that hands a slot over refuses a call of two keys of which one does not
         exist there. It would run a script of one, and find that others which this builds are not there any more."""
-        if not self.source or self.arguments[2] != "1":
+        if not self.source:
             return self
-        return self._replace(arguments=(*self.arguments[:2], "2", self.key, self.absent, *self.arguments[4:]))
+        evalsha, sha, number, key, *args = self.arguments
+        if number != "1":
+            return self
+        return self._replace(arguments=(evalsha, sha, "2", key, self.absent, *args))
 
     @property
     def by_source(self) -> tuple[Argument, ...]:

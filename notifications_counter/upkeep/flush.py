@@ -1,8 +1,8 @@
 """Stores in the database the counts of those who are pending: cut, fetch, count, store, drop.
 
-A count is the number of rows, or a cached total above CHEAP. Writing it twice is harmless, so a flush can be killed at
-any step, and repeated. The *mark* in the counter's row moves with each chunk and each generation, in the same
-transaction, and only from what the flush has seen: so one that was stalled writes nothing old.
+A count is the cached total, or the number of rows if there is none or it is low. Writing it twice is harmless, so a
+flush can be killed at any step, and repeated. The *mark* in the counter's row moves with each chunk and each
+generation, in the same transaction, and only from what the flush has seen: so one that was stalled writes nothing old.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class Flush:
         self.until = self.started + seconds
         self.result = Result()
         self.target = Target(counter, connections[counter.db])
+        self.mark = Mark()  # the one in the row, which run() reads
         self.comparable = COMPARED
         self.skipped: dict[str, str] = {}  # owner keys of the chunk that cannot be stored, and why
 

@@ -11,7 +11,8 @@ from ..declaration import Declaration
 
 
 class Everyone(Enum):
-    """Stands for all owners of a counter, in place of an owner key."""
+    """Stands for all owners of a counter, in place of an owner key. In an intent, no owners mean everyone, and so do no
+    arguments of ``doubt.lua``."""
 
     EVERYONE = "everyone"
 

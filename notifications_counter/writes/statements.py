@@ -76,7 +76,7 @@ class Statement:
         with ExitStack() as stack:
             stack.callback(vars(compiler).pop, "as_sql", None)
             compiler.as_sql = make_sql
-            # In one line, because a signal may strike between two, and a wrapper that isn't there can't be removed.
+            # In one line, so that little can strike in between: a wrapper that isn't there can't be removed.
             wrappers.insert(0, read), stack.callback(wrappers.remove, read)
             result = self.run(self.fields if self.is_insert else ROW_COUNT)
         number = sum(numbers)

@@ -74,7 +74,9 @@ class TransactionLog:
         """Announce the owners whose counts the transaction has changed, before the database commits. ``early``: it may
         commit now, or much later, when their intents are gone. So they are announced again then (rule: stays). Those
         that Redis refuses get DoubtRequests (rule: request), again after each call, because a savepoint may have taken
-        them back."""
+        them back.
+
+        An owner may then have two intents, and each confirms the delta: ``mark_unknown`` comes before an early call."""
         if not early:
             self._untold = {counter: list(deltas) for counter, deltas in self.deltas.items()}
         with in_schema(connection, self.schema):

@@ -2,7 +2,7 @@
 -- owner is in doubt instead if
 --   the intent is gone or grounded;
 --   its delta is unknown, or belongs to another declaration than the one in force.
--- KEYS  pending (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  listeners (text)
+-- USES  pending (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  listeners (text)
 -- ARGV  1 fingerprint of the declaration  2 id of the intent
 --       3 its owners, as JSON; [] for everyone  4 their deltas, as JSON (null: unknown)
 -- Publishes the changed owners for open streams.

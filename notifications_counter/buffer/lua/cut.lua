@@ -1,5 +1,5 @@
 -- Turns all that is pending into a batch, unless one is under way.
--- KEYS  pending (zset)  flushing (zset)  state (hash)
+-- USES  pending (zset)  flushing (zset)  state (hash)
 -- ARGV  1 mark in the database  2 its batch, empty if it has none  3 id for a new batch
 -- Reply the id of the batch and its size; '' and 0 if nothing waits, or Redis and the database do not agree
 local batch, mark = unpack(redis.call('HMGET', state, 'batch', 'mark'))

@@ -1,5 +1,5 @@
 -- Puts owners in doubt, or everyone: readers count their rows.
--- KEYS  pending (zset)  state (hash)  ready (text)  listeners (text)
+-- USES  pending (zset)  state (hash)  ready (text)  listeners (text)
 -- ARGV  the owners; none for everyone
 -- Publishes the owners for open streams.
 for _, owner in ipairs(ARGV) do doubt(owner) end

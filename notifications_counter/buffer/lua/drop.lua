@@ -1,5 +1,5 @@
 -- Drops a batch that the database has, if it is still under way.
--- KEYS  flushing (zset)  state (hash)
+-- USES  flushing (zset)  state (hash)
 -- ARGV  1 batch  2 mark with which the database has it
 -- Reply 1 if it was dropped
 -- rule: drop_batch

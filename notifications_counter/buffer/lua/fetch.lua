@@ -1,5 +1,5 @@
 -- Reads owners of the batch by rank.
--- KEYS  flushing (zset)  ready (text)
+-- USES  flushing (zset)  ready (text)
 -- ARGV  1 first rank  2 last rank
 -- Reply owners and deltas in turn; a list of what is cached of each owner
 local before_owner, totals = total_of(''), {}

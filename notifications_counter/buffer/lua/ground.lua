@@ -1,7 +1,7 @@
 -- Grounds an intent whose process may be dead, or drops it. Its owners are in doubt, and leave flight. If its
 -- transaction commits all the same, its confirmation doubts them again. An intent that was announced in the future,
 -- because the clock was set back, is announced now. If it cannot be read, everyone is in doubt.
--- KEYS  pending (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  listeners (text)
+-- USES  pending (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  listeners (text)
 -- ARGV  1 intent  2 '1' to drop it
 -- Publishes its owners for open streams.
 run_without_memory(intents)

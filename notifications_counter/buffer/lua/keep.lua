@@ -1,5 +1,5 @@
 -- Caches counts of rows where the leases are still there: nothing was announced, confirmed or doubted meanwhile.
--- KEYS  ready (text)
+-- USES  ready (text)
 -- ARGV  1 token of the leases  2 seconds to live  3 owners, as JSON  4 their counts as texts, as JSON
 local counts = cjson.decode(ARGV[4])
 for i, owner in ipairs(cjson.decode(ARGV[3])) do

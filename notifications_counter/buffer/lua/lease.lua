@@ -1,5 +1,5 @@
 -- Takes leases on owners whose totals are not cached, for a reader that is about to count their rows.
--- KEYS  ready (text)  intents (hash)  in_flight (hash)
+-- USES  ready (text)  intents (hash)  in_flight (hash)
 -- ARGV  1 owners, as JSON  2 fingerprint of the declaration  3 token of the leases  4 seconds that they last
 -- Reply the index of each owner with a lease
 local owners, leased = cjson.decode(ARGV[1]), {}

@@ -1,5 +1,5 @@
 -- Looks at owners at one moment, for a comparison with the rows.
--- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)
+-- USES  pending (zset)  flushing (zset)  state (hash)  ready (text)
 -- ARGV  1 owners, as JSON
 -- Reply ready, batch and mark ('' where there is none); a list of what is cached of each owner; one of their pending
 --       deltas, and one of their flushing ones

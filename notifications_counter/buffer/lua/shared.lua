@@ -1,5 +1,6 @@
--- Code that several scripts share. Each script is sent behind it.
--- The beginning of all keys of a counter, and these, on the same node of a cluster
+-- Code that several scripts share. Each script is sent behind it. Its only key is ready; USES names all that it reads or
+-- writes besides, on the same node of a cluster.
+-- The beginning of all keys of a counter, and these
 local base = KEYS[1]:match('(.*):')
 local pending, flushing, state, ready = base .. ':pending', base .. ':flushing', base .. ':state', base .. ':ready'
 local intents, in_flight, listeners = base .. ':intents', base .. ':in_flight', base .. ':listeners'

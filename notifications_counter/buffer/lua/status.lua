@@ -1,5 +1,5 @@
 -- Reads the state of a counter at one moment.
--- KEYS  pending (zset)  flushing (zset)  state (hash)  ready (text)  intents (hash)
+-- USES  pending (zset)  flushing (zset)  state (hash)  ready (text)  intents (hash)
 -- Reply the texts and the numbers of BufferStatus
 -- It sets nothing, but Redis refuses it as any change: if it is full, a replica, or cannot write to its disk.
 local refusal = redis.pcall('SET', base .. ':absent', '', 'XX')
