@@ -143,6 +143,12 @@ def declare(monkeypatch):
     return declare
 
 
+@pytest.mark.django_db
+def test_migrate_passes_over_a_counter_whose_model_is_missing(declare):
+    make_counter("y", source="nowhere.Row", owner="user", totals="nowhere.Total", field="count", condition=Q())
+    call_command("migrate", verbosity=0, skip_checks=True)
+
+
 def model(name, *bases, **body):
     return type(name, bases or (models.Model,), {"__module__": "tests.tasks.models", **body})
 

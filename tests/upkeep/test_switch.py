@@ -181,6 +181,22 @@ def test_a_clock_that_is_ahead_shortens_no_wait(healed, alice):
     assert_comes_back(alice)
 
 
+def test_redis_goes_back_to_when_it_was_off(healed, alice, monkeypatch):
+    """Who has met that may be in a transaction for as long as a deployment takes."""
+    monkeypatch.setattr(buffer, "OFF_SECONDS", 0)
+    create(alice)
+    unread.buffer.switch_off()
+    with entries(DEPLOY_SECONDS=HOUR):
+        for _ in range(2):
+            unread.heal()
+            assert not is_ready()
+        assert not is_off()
+        assert_reads(alice)
+    unread.heal()
+    unread.flush()
+    assert_exact(alice)
+
+
 def test_a_recount_does_not_take_stored_totals_for_wrong(healed, alice):
     notify(alice)
     unread.flush()
