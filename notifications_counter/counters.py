@@ -27,7 +27,7 @@ from .upkeep.findings import Result
 from .upkeep.flush import Flush
 from .upkeep.generations import forbid_other_rows
 from .upkeep.heal import SECONDS, heal, invalidate
-from .upkeep.phases import row_of, seconds_to_wait, state_row
+from .upkeep.phases import Phase, phase_without_redis, row_of, seconds_to_wait
 from .upkeep.walk import recount
 
 
@@ -95,15 +95,12 @@ class Counter(Declaration):
         """
         forbid_transaction(self.db)
         forbid_other_rows(self)
-        if not state_row(self).exclude(mark="").exists():  # as in each test whose database starts empty
-            self._heal_for_the_first_time()
+        if not row_of(self).mark:  # nobody has been counted, as in each test whose database starts empty
+            self.heal()
+            row = row_of(self)
+            if phase_without_redis(row, self.fingerprint) == Phase.DECLARED:
+                report("waiting", self, wait=round(seconds_to_wait(row)))
         return Flush(self, seconds).run()
-
-    def _heal_for_the_first_time(self) -> None:
-        self.heal()
-        wait = seconds_to_wait(row_of(self))
-        if wait > 0:
-            report("waiting", self, wait=round(wait))
 
     def heal(self, seconds: float = SECONDS) -> Result:
         """Do what the flusher does before each flush: put in doubt owners whose change Redis has missed; begin with an
