@@ -59,12 +59,12 @@ def places(
     found: dict[type[Model], list[Place]] = {}
     for model in models:
         first, found[model] = alias_for(model), []
-        aliases = [alias for alias in dict.fromkeys([first, *others]) if database in (None, alias)]
-        for place in [place for alias in aliases for place in places_in(alias, schema)]:
-            alias = place.alias
-            is_used = alias == first or place.schema or (router.allow_migrate_model(alias, model) and has_tables(alias))
-            if is_used and schema in (None, place.schema):
-                found[model].append(place)
+        for alias in dict.fromkeys([first, *others]):
+            for place in places_in(alias, schema) if database in (None, alias) else ():
+                is_used = place.schema or alias == first
+                is_used = is_used or (router.allow_migrate_model(alias, model) and has_tables(alias))
+                if is_used and schema in (None, place.schema):
+                    found[model].append(place)
     return found
 
 

@@ -165,7 +165,7 @@ class Buffer:
         self._doubt()
 
     def _doubt(self, *owner_keys: str) -> None:
-        """If this is refused, what is cached is too old for this process."""
+        """Doubt these owners, or everyone. If Redis refuses, this process must not read what is cached any more."""
         self.client.ask(self._script("doubt", *owner_keys)._replace(must_arrive=True))
 
     def await_generation(self) -> None:
@@ -216,8 +216,8 @@ class Buffer:
         return " ".join(info[name] for name in IDENTITY if info.get(name)) or NAMELESS
 
     def begin_generation(self, generation: str, server: str, seconds: float) -> bool:
-        """Begin a generation. Returns False if Redis said that counting is off, less than so many ``seconds`` ago: some
-        processes may believe it for another OFF_SECONDS, in which they execute a statement. Ask for ``server`` before
+        """Begin a generation. Returns False if Redis has said until recently that counting is off: some processes may
+        still believe it, or be in transactions of up to so many ``seconds`` that began then. Ask for ``server`` before
         this call: if another one takes over in between, its name will differ."""
         wait = f"{2 * OFF_SECONDS + seconds:.0f}"
         return bool(self._run("begin_generation", generation, self.fingerprint, server, wait))

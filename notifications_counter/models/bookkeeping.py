@@ -61,8 +61,8 @@ class CounterState(models.Model):
     ``walk_resumes_at``  when its next page is due
     ``wrong``            how many wrong counts were found, the last one at ``wrong_at``
     ``skipped``          how often rows could not be counted, or a count not stored, the last time at ``skipped_at``
-    ``fingerprint``      of the declaration in force since ``declared_at``, NULL if `migrate` has made the table since,
-                         and no flusher has served the counter
+    ``fingerprint``      of the declaration in force since ``declared_at``, which is NULL if `migrate` has made the
+                         table, and no flusher has served the counter yet
     ``replaced``         the fingerprints that were in force before
     ``healed_at``        when a flusher last healed by that declaration, up to a third of DEPLOY_SECONDS too early
     ``off_since``        when counting was switched off, NULL if it is on

@@ -134,8 +134,8 @@ class CounterStatus:
             Phase.NEW: _("No flusher has served the counter yet, so reads count rows. Run flush_counters."),
             Phase.REPLACED: _(
                 "Flushers serve another declaration of the counter than this process has, so its reads count rows. "
-                "Start flush_counters with the code and settings of the newest release, and stop all others. If it "
-                "has been replaced before, it takes over DEPLOY_SECONDS after their last run."
+                "Start flush_counters with the code and settings of the newest release, and stop all others. If that "
+                "release has been replaced before, it takes over DEPLOY_SECONDS after their last run."
             ),
             Phase.DECLARED: _(
                 "The counter is new, was off, or its declaration has changed, and processes may still run as before. "

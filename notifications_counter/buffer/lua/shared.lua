@@ -1,6 +1,6 @@
--- Code that several scripts share. Each script is sent behind it. Its only key is ready; USES names all that it reads or
--- writes besides, on the same node of a cluster.
--- The beginning of all keys of a counter, and these
+-- Code that several scripts share. Each script is sent behind it. It gets a single key, ready, and builds the others,
+-- which are on the same node of a cluster: in its first lines, USES names them.
+-- The beginning of all keys of a counter, and those that do not belong to one owner
 local base = KEYS[1]:match('(.*):')
 local pending, flushing, state, ready = base .. ':pending', base .. ':flushing', base .. ':state', base .. ':ready'
 local intents, in_flight, listeners = base .. ':intents', base .. ':in_flight', base .. ':listeners'
