@@ -156,8 +156,8 @@ def returned(statement: Statement, effects: Effects) -> Outcome:
 
 def locked(statement: Statement, effects: Effects) -> Outcome:
     """The rows are locked first, to see whose they are and whether they count. They stay those that the statement
-    selects, by their primary keys if necessary. If it doesn't say whose they become, as ``bulk_update()``, that is seen
-    afterwards: by primary keys, it still selects them."""
+    selects, by their primary keys if necessary. If it doesn't say whose they become, as ``bulk_update()``, or others have
+    appeared, that is seen afterwards: by primary keys, it still selects them."""
     query, connection, counters = statement.query, statement.connection, tuple(effects)
     says_whose = all(effect.after.names_owner or not effect.moves for effect in effects.values())
     is_fixed = is_repeatable(query) or (statement.is_stock and name_rows(query, connection))
@@ -167,14 +167,17 @@ def locked(statement: Statement, effects: Effects) -> Outcome:
     result, number, _ = statement.execute()
     if not number:
         return result, {}
-    if not says_whose:
+    appeared = number > before.total()  # rows that it has changed as well
+    if not says_whose or (appeared and lists_pks(query)):
         after = lock_rows(query, connection, counters)
-    if number > before.total() or (not says_whose and after.total() < before.total()):
-        return result, everyone(effects)  # it has changed others, too, or rows have other primary keys now
+    if number > max(before.total(), after.total()) or (not says_whose and after.total() < before.total()):
+        return result, everyone(effects)  # rows have other primary keys now, or none of these
     change: Change = {}
     sums_before, sums_after = sums_of(counters, before), sums_of(counters, after)
     for counter, effect in effects.items():
-        if says_whose and effect.after.value is not None and number == before.total():
+        if appeared and effect.moves:  # whose they were is lost
+            change |= everyone([counter])
+        elif says_whose and effect.after.value is not None and number == before.total():
             change[counter] = effect.deltas(sums_before[counter])  # nobody else changes locked rows
         else:
             change[counter] = doubts_of([*sums_before[counter], *sums_after[counter], *effect.owner_keys])

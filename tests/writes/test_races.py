@@ -9,10 +9,11 @@ from unittest import mock
 
 import pytest
 from django.db import IntegrityError, OperationalError, connection
+from django.utils import timezone
 
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
-from tests.support import PATIENCE, assert_exact, entries, notify, session, together
+from tests.support import PATIENCE, OtherConnection, assert_exact, entries, is_ready, notify, session, together
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -73,3 +74,34 @@ def test_rows_that_arrive_while_others_are_deleted(alice):
         with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
             unread.heal(PATIENCE)
     assert_exact(alice, in_doubt=None)
+
+
+def mark_both(*rows: Notification) -> int:
+    return objects.filter(pk__in=[row.pk for row in rows]).update(read_at=timezone.now())
+
+
+def mark_each(*rows: Notification) -> int:
+    return objects.bulk_update([Notification(pk=row.pk, read_at=timezone.now()) for row in rows], ["read_at"])
+
+
+def give_both(*rows: Notification) -> int:
+    return objects.filter(pk__in=[row.pk for row in rows]).update(user=rows[0].user)
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="There, nobody else writes in a transaction.")
+@pytest.mark.parametrize("_way", WAYS[:1], indirect=True)
+@pytest.mark.parametrize("change", [mark_both, mark_each, give_both])
+def test_a_row_that_appears_after_others_were_locked(alice, bob, change):
+    """Its user is in doubt; everyone is, if it is given to another."""
+    (row,), new = notify(alice, 1), Notification(pk=2**30, user=bob, title="new")
+
+    def insert(execute: Any, sql: str, *args: Any) -> Any:
+        if sql.startswith("UPDATE") and new._state.adding:
+            other.run(new.save, force_insert=True)
+        return execute(sql, *args)
+
+    unread.counts([alice.pk, bob.pk])
+    with OtherConnection() as other, connection.execute_wrapper(insert):
+        assert change(row, new) == 2
+    assert is_ready() == (change is not give_both)
+    assert_exact(alice, bob, in_doubt=None)
