@@ -27,8 +27,8 @@ BLOCK = re.compile(r"(<!-- measured: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL
 EVERYWHERE = "databases"
 """The question that each stage answers."""
 
-BY_DATABASE = "counting"
-"""The question that each database answers once."""
+BY_DATABASE = ("counting", "one-row")
+"""The questions that each database answers once."""
 
 STAGES = [Stage("postgresql", answers_all=True), Stage("postgresql", "valkey"), Stage("mariadb"), Stage("mysql")]
 STAGES += [Stage("sqlite"), Stage("postgresql", latency=0.5)]
@@ -38,6 +38,7 @@ MODULES = {
     "writes": ["create", "fan_out", "databases"],
     "saturation": ["saturation"],
     "core": ["statements", "flusher"],
+    "one_row": ["one_row"],
     "counting": ["counting"],
     "upkeep": ["generation", "to_run", "slow_redis"],
     "extras": ["recipes"],
@@ -79,7 +80,7 @@ def collect(quick: bool, only: str) -> Report:
     started, all_, left_out = perf_counter(), Report({"machine": machine()}), []
     tables: dict[str, list[dict[str, str]]] = {}
     for stage in STAGES:
-        if not (stage.answers_all or only in EVERYWHERE or (only in BY_DATABASE and stage == Stage(stage.database))):
+        if not any(only in name and is_asked(name, stage) for name in QUESTIONS):
             continue
         print(stage, flush=True)
         try:
@@ -95,6 +96,7 @@ def collect(quick: bool, only: str) -> Report:
             continue
         all_.blocks |= found.blocks
         all_.files |= found.files
+        all_.columns |= found.columns
         all_.failed += [f"{stage}: {what}" for what in found.failed]
         all_.versions = all_.versions or found.versions
         for question, cells in found.lines.items():
@@ -102,6 +104,8 @@ def collect(quick: bool, only: str) -> Report:
     if tables or left_out:
         texts = [table(lines[0], (line.values() for line in lines)) for lines in tables.values()]
         all_.blocks[EVERYWHERE] = "\n\n".join([*texts, *left_out])
+    if all_.columns:
+        all_.blocks["one-row"] = table(all_.columns, zip(*all_.columns.values(), strict=True))
     all_.blocks["machine"] += "\n- `QUICK=1`: fewer rounds and users, so noisier figures" * quick
     all_.blocks["machine"] += f"\n- {all_.versions}\n- {perf_counter() - started:,.0f} s in all"
     return all_
@@ -118,13 +122,18 @@ def fill(page: str, blocks: dict[str, str], keep: bool = False) -> str:
     return BLOCK.sub(block, page)
 
 
+def is_asked(name: str, stage: Stage) -> bool:
+    """Return whether a stage answers this question."""
+    by_database = name in BY_DATABASE and stage == Stage(stage.database)
+    return stage.answers_all or name == EVERYWHERE or by_database
+
+
 def run(stage: Stage, quick: bool, only: str) -> Report:
     """Return the answers of one stage."""
     report = Report()
     with servers_for(stage) as report.versions:
         for name, (module, function) in QUESTIONS.items():
-            asked = stage.answers_all or name == EVERYWHERE or (name == BY_DATABASE and stage == Stage(stage.database))
-            if only not in name or not asked:
+            if only not in name or not is_asked(name, stage):
                 continue
             started = perf_counter()
             try:

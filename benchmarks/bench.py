@@ -230,6 +230,7 @@ class Report:
     blocks: dict[str, str] = field(default_factory=dict)  # of the page
     files: dict[str, str] = field(default_factory=dict)  # plots
     lines: dict[str, dict[str, str]] = field(default_factory=dict)  # for the tables of all stages; by contestant
+    columns: dict[str, list[str]] = field(default_factory=dict)  # of the table of all databases; by heading
     failed: list[str] = field(default_factory=list)
     versions: str = ""
 

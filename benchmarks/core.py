@@ -75,33 +75,20 @@ def right(owners: range) -> None:
 
 def requests(rounds: int) -> Iterator[list[str]]:
     """Measure what requests do, and the same on a table that nobody counts, whose badge is ``COUNT(*)``."""
-    few, all_, fresh = range(1, 101), range(1, 1_001), dict[Any, list[Any]]()
+    few, all_ = range(1, 101), range(1, 1_001)
     fill(1_000, 10, [Ours(), Rival()])
 
     def create(model: Any) -> object:
         return [model.objects.create(user_id=user, kind="new") for user in few]
 
     def create_all(model: Any) -> None:
-        fresh[model] = model.objects.bulk_create([model(user_id=user, kind="new") for user in all_])
+        model.objects.bulk_create([model(user_id=user, kind="new") for user in all_])
 
     def renew() -> None:
         for model in (Notification, PlainNotification):
             model.objects.filter(kind="new").delete()
             create_all(model)
         unread.counts(all_)
-
-    def each(do: Do) -> Do:
-        return lambda model: [do(row) for row in fresh[model][:100]]
-
-    def update(**values: object) -> Do:
-        return each(lambda row: type(row).objects.filter(pk=row.pk).update(**values))
-
-    def save(*names: str) -> Do:
-        def save_one(row: Any) -> None:
-            row.read_at = NOW
-            row.save(update_fields=names or None)
-
-        return each(save_one)
 
     def changed(do: Do) -> None:
         renew()
@@ -114,14 +101,7 @@ def requests(rounds: int) -> Iterator[list[str]]:
         rows = model.objects.filter(user_id__in=all_, read_at=None)
         return dict(rows.values_list("user_id").annotate(Count("pk")))
 
-    def mark_all(model: Any) -> object:
-        return [model.objects.filter(user_id=user, read_at=None).update(read_at=NOW) for user in few]
-
     one, many = lambda: [unread.count(user) for user in few], partial(unread.counts, all_)
-
-    def marks() -> None:
-        for user in few:
-            Notification.objects.for_user(user).mark_as_read()
 
     def plain(do: Do) -> Do:
         return partial(do, PlainNotification)
@@ -130,22 +110,15 @@ def requests(rounds: int) -> Iterator[list[str]]:
         yield line(f"`count()`{state}", 100, rounds, one, plain(badges), prepare)
         yield line(f"`counts()` of 1,000 owners{state}", 1, rounds, many, plain(badges_at_once), prepare)
     ways: dict[str, tuple[int, Do]] = {
-        "`create()`": (100, create),
         "`create()`, 100 in a transaction": (100, transaction.atomic(create)),
         "`bulk_create()` for 1,000 owners": (1, create_all),
-        "`update()` of a title": (100, update(title="x")),
-        "`update()` of one row": (100, update(read_at=NOW)),
         "`update()` of 1,000 owners": (1, lambda model: model.objects.filter(kind="new").update(read_at=NOW)),
-        "`save()`": (100, save()),
-        "`save(update_fields=…)`": (100, save("read_at")),
-        "`delete()` of an instance": (100, each(lambda row: row.delete())),
         "`delete()` of 1,000 owners": (1, lambda model: model.objects.filter(kind="new").delete()),
     }
     for name, (units, do) in ways.items():
         yield line(name, units, rounds, partial(do, Notification), plain(do), renew)
         if "0 owners" in name:
             yield line("… and the first `counts()` after it", 1, rounds, many, prepare=partial(changed, do))
-    yield line("`for_user().mark_as_read()`", 100, rounds, marks, plain(mark_all), renew)
     right(all_)
     with in_use(*BUILT_IN):
         for counter in BUILT_IN.values():
