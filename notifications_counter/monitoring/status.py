@@ -186,8 +186,8 @@ class CounterStatus:
             yield Problem(self.name, "wrong", text % {"age": duration(self.wrong_age)})
         if self.walk_age and 0 < 2 * options.WALK_SECONDS < self.walk_age and not self.off_since:
             text = _(
-                "The last walk over everyone began %(age)s ago: run flush_counters with a shorter interval, so that it "
-                "comes to everyone within WALK_SECONDS (%(limit)s)."
+                "The last walk over everyone began %(age)s ago: is flush_counters running, and often enough to come to "
+                "everyone within WALK_SECONDS (%(limit)s)?"
             )
             text %= {"age": duration(self.walk_age), "limit": duration(options.WALK_SECONDS)}
             yield Problem(self.name, "walk", text)
