@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
+from ..conf import options
 from ..redis.replies import UNREADABLE, as_integer, as_text
 
 OWNERS_PER_CALL = 1000
@@ -128,6 +129,11 @@ class IntentAge:
             return cls(id, int(about["began"]), int(about["checked"]), tuple(about["owners"]))
         except UNREADABLE:
             return cls(id)
+
+    def late(self, now: int) -> float:
+        """Return for how many seconds a flusher should have looked at it, at HEAL_AFTER and whenever its age has
+        doubled; below 0 if it is not due."""
+        return now - self.began - max(options.HEAL_AFTER, 2 * (self.checked - self.began))
 
 
 def total_in(cached: Any) -> int | None:

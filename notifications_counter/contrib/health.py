@@ -15,7 +15,7 @@ from ..monitoring.status import MAX_AGE, read_status, sentences
 
 @dataclass
 class Counters(HealthCheck):  # type: ignore[misc]
-    """A check that fails if anything is wrong with a counter, as `flush_counters --check` does. A change may wait for
+    """A check that fails if anything is wrong with a counter, as `flush_counters --check` does. Work may wait for
     ``max_age`` seconds.
 
     A problem is only a warning, because counts are right all the same. If Redis or a database is unreachable, the

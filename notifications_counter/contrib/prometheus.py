@@ -25,7 +25,7 @@ METRICS: list[tuple[str, str, Callable[[CounterStatus], float]]] = [
     ("wrong", "Wrong counts that walks have found.", lambda c: c.wrong),
     ("skipped", "How often a count could not be stored.", lambda c: c.skipped),
     ("waiting_owners", "Owners that wait for the flusher.", lambda c: c.waiting),
-    ("waiting_seconds", "Age of the oldest change or request that waits for the flusher.", lambda c: c.age),
+    ("waiting_seconds", "For how long the flusher's oldest work has waited.", lambda c: c.age),
     ("failing", "Did the last run of the flusher fail?", lambda c: bool(c.failure)),
     ("refuses_changes", "Does Redis refuse changes, as when it is full?", lambda c: bool(c.refusal)),
     ("intents_in_flight", "Intents that are announced to Redis and not confirmed.", lambda c: c.in_flight),

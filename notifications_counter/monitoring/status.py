@@ -29,7 +29,7 @@ from ..upkeep.phases import Phase, seconds_to_wait, situation_of
 from .display import duration, grouped, moment
 
 MAX_AGE = 300.0
-"""Seconds that a change may wait before that is a problem."""
+"""Seconds that work may wait for the flusher before that is a problem."""
 
 MAX_OVERDUE = 10
 """Overdue intents of a counter up to this number are no problem. Whenever a process is killed between the announcement
@@ -80,7 +80,8 @@ class CounterStatus:
     ``error``           why the state could not be read; then the rest is unknown
     ``waiting``         owners that wait for the flusher: their changes in Redis, and of DoubtRequests the
                         MOST_REQUESTS oldest
-    ``age``             age of the oldest change or request; 0 if nothing waits
+    ``age``             for how long the flusher's oldest work has waited: a change, a request, an overdue intent, or
+                        a walk at full speed; 0 if nothing waits
     ``in_flight``       intents that are announced and not confirmed; a transaction may have several
     ``overdue``         how many of them are older than HEAL_AFTER, of at most 100
     ``phase``           what happens to the counter
@@ -90,7 +91,8 @@ class CounterStatus:
     ``wrong``           wrong counts that were found; ``wrong_age``: age of the last
     ``skipped``         how often rows could not be counted, or a count not stored; ``skipped_age``: age of the last
     ``walk_age``        how long ago the last walk began
-    ``last_run``        age of the flusher's last run; ``failure``: why it failed, or empty
+    ``last_run``        age of the flusher's last run, or page of a walk at full speed; ``failure``: why the run
+                        failed, or empty
     ``refusal``         why Redis refuses changes, or empty
     """
 
@@ -121,7 +123,7 @@ class CounterStatus:
         return Place(self.database, self.schema)
 
     def problems(self, max_age: float = MAX_AGE) -> Iterator[Problem]:
-        """Yield what is wrong with the counter, whose changes and requests may wait for ``max_age`` seconds."""
+        """Yield what is wrong with the counter, for which the flusher's work may wait for ``max_age`` seconds."""
         if self.error:
             yield Problem(self.name, "unreachable", _("Redis or the database is unreachable."), self.error)
         if self.off_since:
@@ -160,7 +162,7 @@ class CounterStatus:
             yield Problem(self.name, "refuses", text, self.refusal)
         if self.age > max_age and self.phase not in (Phase.OFF, Phase.DECLARED):  # nobody flushes then
             text = _(
-                "The oldest change has waited for %(age)s, more than %(limit)s: is flush_counters running, with the "
+                "The flusher's work has waited for %(age)s, more than %(limit)s: is flush_counters running, with the "
                 "current code?"
             )
             text %= {"age": duration(self.age), "limit": duration(max_age)}
@@ -184,8 +186,8 @@ class CounterStatus:
             yield Problem(self.name, "wrong", text % {"age": duration(self.wrong_age)})
         if self.walk_age and 0 < 2 * options.WALK_SECONDS < self.walk_age and not self.off_since:
             text = _(
-                "The last walk over everyone began %(age)s ago: run flush_counters with a shorter interval, so that it "
-                "comes to everyone within WALK_SECONDS (%(limit)s)."
+                "The last walk over everyone began %(age)s ago: is flush_counters running, and often enough to come to "
+                "everyone within WALK_SECONDS (%(limit)s)?"
             )
             text %= {"age": duration(self.walk_age), "limit": duration(options.WALK_SECONDS)}
             yield Problem(self.name, "walk", text)
@@ -234,8 +236,8 @@ class Status:
 # ------------------------------------------------------------------------ reading
 def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: float = MAX_AGE) -> Status:
     """Return the state of all counters: inside a tenant, only at its own place, and elsewhere at every place; or of
-    those that ``local`` names. A change that has waited for ``max_age`` seconds is a problem. Does not raise if Redis
-    or a database is unreachable.
+    those that ``local`` names. Work that has waited for ``max_age`` seconds is a problem. Does not raise if Redis or a
+    database is unreachable.
 
     Each counter costs three round trips at most and two queries. All together cost one more round trip. If
     there are several databases or schemas, each costs a query.
@@ -256,6 +258,10 @@ def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: f
                 connections[place.alias].close_if_unusable_or_obsolete()
         if error:
             counters[name] = CounterStatus(name, counter.name, *place, error)
+    idle = min((each.last_run for each in counters.values() if each.last_run is not None), default=0.0)
+    for name, each in counters.items():
+        if each.phase == Phase.WALKING:  # it may wait its turn, while a flusher works for others
+            counters[name] = replace(each, age=max(each.age, idle))
     trouble = None
     with suppress(CounterError):
         trouble = read_trouble()
@@ -282,7 +288,10 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
         return None if since is None else max(0, (timezone.now() - since).total_seconds())
 
     phase, row, status = situation_of(counter)
-    ages = (status.now - intent.began for intent in islice(counter.buffer.intents(), MOST_INTENTS))
+    walked_at = row.walk_resumes_at.timestamp() if phase == Phase.WALKING else 0
+    worked_at = max(status.ran_at, walked_at)
+    intents = list(islice(counter.buffer.intents(), MOST_INTENTS))
+    late = (intent.late(status.now) for intent in intents if intent.began)  # without, it cannot be read
     waiting = DoubtRequest.objects.using(counter.db).filter(counter=counter.name)
     requests = waiting.order_by("pk")[:MOST_REQUESTS].aggregate(number=Count("pk"), since=Min("created_at"))
     return CounterStatus(
@@ -290,9 +299,9 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
         counter.name,
         *here(counter.source),
         waiting=status.pending + status.flushing + requests["number"],
-        age=max(age(requests["since"]) or 0, status.age),
+        age=max(age(requests["since"]) or 0, status.age, *late),
         in_flight=status.intents,
-        overdue=sum(not 0 <= seconds < options.HEAL_AFTER for seconds in ages),  # below 0: the clock was set back
+        overdue=sum(not 0 <= status.now - i.began < options.HEAL_AFTER for i in intents),  # below 0: a clock set back
         phase=phase,
         off_since=row.off_since.timestamp() if row.off_since else None,
         declared_until=time.time() + seconds_to_wait(row) if phase == Phase.DECLARED else None,
@@ -302,7 +311,7 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
         skipped=row.skipped,
         skipped_age=age(row.skipped_at),
         walk_age=age(row.walk_began_at) if row.pk else None,
-        last_run=max(0, time.time() - status.ran_at) if status.ran_at else None,
+        last_run=max(0, time.time() - worked_at) if worked_at else None,
         failure=status.failure,
         refusal=status.refusal,
     )

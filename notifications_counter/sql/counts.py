@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
-from operator import or_
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
 from ..declaration import Declaration
 from ..declaration.primary_keys import First, Pk
@@ -27,18 +25,15 @@ def count_rows(counter: Declaration, pks: Sequence[Pk]) -> dict[Pk, int]:
 
 def break_down(counter: Declaration, firsts: Sequence[First]) -> dict[First, Breakdown]:
     """Return the counts of all owners with each of these values in all columns but the last, by the last, without
-    zeros. Rows are counted for all of them together."""
+    zeros. Rows are counted for all of them together; for several columns, those of each combination of their values."""
     *names, last = counter.owner_attnames
     found: dict[First, Breakdown] = {first: {} for first in firsts}
     for chunk in per_statement(firsts, counter.db):
-        if len(names) == 1:
-            owners = Q(**{f"{names[0]}__in": [value for (value,) in chunk]})
-        else:
-            owners = reduce(or_, (Q(**dict(zip(names, first, strict=True))) for first in chunk))
-        rows = _rows(counter).filter(owners, **{f"{last}__isnull": False})
+        owners = {f"{name}__in": values for name, values in zip(names, zip(*chunk, strict=True), strict=True)}
+        rows = _rows(counter).filter(**owners, **{f"{last}__isnull": False})
         for (*first, value), count in _count(counter, rows).items():
-            if count:
-                found.setdefault(tuple(first), {})[value] = count
+            if count and tuple(first) in found:
+                found[tuple(first)][value] = count
     return found
 
 

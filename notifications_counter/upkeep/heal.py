@@ -55,11 +55,10 @@ def _ground_overdue(buffer: Buffer) -> None:
     dead (rule: stays)."""
     now = buffer.status().now
     for intent in buffer.intents():
-        age, age_then = now - intent.began, intent.checked - intent.began
-        is_young = 0 <= age < max(options.HEAL_AFTER, 2 * age_then)  # below 0: the clock was set back
+        age = now - intent.began
         if age >= max(options.MAX_TRANSACTION_AGE, options.HEAL_AFTER):
             buffer.ground(intent.id, drop=True)
-        elif not is_young:
+        elif age < 0 or intent.late(now) >= 0:  # below 0: the clock was set back
             buffer.ground(intent.id)
 
 

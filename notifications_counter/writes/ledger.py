@@ -92,6 +92,8 @@ class Ledger:
         log = TransactionLog(connection)
         log.add(owners)
         if log.tell(connection):  # Redis refuses
+            if log.intents:  # but has taken some, which are announced again
+                log.rolled_back(connection)
             return self._write_in_own_transaction(plan)
         try:
             result, change = plan.execute()

@@ -34,14 +34,16 @@ def test_values_appear_and_vanish_by_themselves():
 
 
 def test_rows_of_many_are_counted_together(alice, bob):
+    """By a list for each column: a condition for each owner would take a database longer than all else."""
     vote(2)
-    Vote.objects.create(shop=1, item=2, stars=4)
+    for shop, item in ((1, 2), (2, 1)):  # nobody asks for the latter
+        Vote.objects.create(shop=shop, item=item, stars=4)
     CourseNotification.objects.create(user=alice, app_name="likes")
     right = {(1, 1): {5: 2}, (1, 2): {4: 1}, (2, 2): {}}
     with CaptureQueriesContext(connection) as statements:
         assert break_down(votes, list(right)) == right
         assert break_down(unread_by_app, [(alice.pk,), (bob.pk,)]) == {(alice.pk,): {"likes": 1}, (bob.pk,): {}}
-    assert len(statements) == 2
+    assert [" OR " in statement["sql"] for statement in statements] == [False, False]
 
 
 def test_what_is_no_owner_is_an_error(alice):

@@ -14,7 +14,7 @@ import redis
 from django.db import connections, transaction
 
 import servers
-from notifications_counter.counters import unread
+from notifications_counter.counters import unread, unseen
 from notifications_counter.events import EventLog
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import DoubtRequest, Notification
@@ -33,6 +33,7 @@ from tests.support import (
     entries,
     notify,
     rows,
+    sent,
     stored,
     wait_until,
 )
@@ -276,6 +277,19 @@ def test_a_server_without_memory(use, other, alice, bob, caplog):
     assert len(refusals) == len(set(refusals))
     notify(alice)
     assert_heals(alice, bob)
+
+
+@pytest.mark.usefixtures("with_unseen")
+def test_what_it_takes_of_a_change_that_it_refuses_is_over_at_once(alice, redis_client):
+    """It has lost what it knew of one of two counters. The owner is not in flight for the other until a heal."""
+    redis_client.delete(unseen.buffer.key("state"))
+    create(alice)
+    unread.count(alice)
+    with sent() as commands:
+        assert unread.count(alice) == 1
+    assert commands == ["MGET"]
+    for counter in (unread, unseen):
+        assert_heals(alice, counter=counter)
 
 
 def test_a_server_that_does_not_say_who_it_is(use, other, alice):

@@ -39,7 +39,7 @@ class Command(CounterCommand):
             "--max-age",
             type=at_least(0, float),
             metavar="SECONDS",
-            help=f"with --check: how long a change may wait (default: {MAX_AGE})",
+            help=f"with --check: how long work may wait (default: {MAX_AGE})",
         )
         parser.add_argument(
             "--json", action="store_true", dest="as_json", help="with --check: print the state of all counters as JSON"
@@ -124,5 +124,5 @@ class Command(CounterCommand):
             raise CommandError("\n".join(sentences(status.problems)))
         if not as_json:
             age = max((counter.age for counter in status.counters.values()), default=0)  # no tenant is there yet
-            waiting = f"The oldest change has waited for {duration(age)}." if age else "Nothing waits."
+            waiting = f"The flusher's work has waited for {duration(age)}." if age else "Nothing waits."
             self.say(f"All is well. {waiting}")
