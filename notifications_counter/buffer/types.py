@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from ..redis.replies import UNREADABLE, as_integer, as_text
 
 OWNERS_PER_CALL = 1000
-"""The most owners in one call, so that no script blocks Redis for more than a few milliseconds, or has more than
-ARGUMENTS arguments: an owner takes three at most."""
+"""The most owners in one call, and so in a page of a walk. No script blocks Redis for more than a few milliseconds, or
+has more than MAX_ARGUMENTS arguments: an owner takes three at most."""
 
 Delta = int | None
 """The change of one owner's count. None: unknown, so the owner is doubted."""

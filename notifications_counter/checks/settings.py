@@ -15,7 +15,7 @@ from ..writes.hook import missing
 from .counters import sound_counters
 from .messages import TAG, Messages, error, warning
 
-LONGEST_TIMEOUT = 1.0
+MAX_TIMEOUT_SECONDS = 1.0
 """Seconds."""
 
 
@@ -61,7 +61,7 @@ def check_cache_in_production(**_: object) -> Messages:
     if not cache.is_django_redis:
         return
     for name in ("SOCKET_TIMEOUT", "SOCKET_CONNECT_TIMEOUT"):
-        if not all(0 < seconds <= LONGEST_TIMEOUT for seconds in cache.timeouts(name)):
+        if not all(0 < seconds <= MAX_TIMEOUT_SECONDS for seconds in cache.timeouts(name)):
             yield warning(
                 "W002",
                 f"The cache {alias!r} has no {name}, or one of more than a second. That is how long a page waits for a "

@@ -10,7 +10,8 @@ from ..conf import options
 from ..exceptions import BufferUnavailable
 from ..reports import report
 
-LOG_SECONDS = 60  # between two messages about the same refusal
+LOG_SECONDS = 60
+"""Seconds between two messages about the same refusal."""
 
 
 class Breaker:

@@ -22,7 +22,7 @@ from ..caches import SiteCache
 from ..conf import options, shown
 from ..exceptions import BufferUnavailable
 from .breaker import Breaker
-from .calls import REASON, Answer, Argument, Call, Scripts, command
+from .calls import MAX_REASON_LENGTH, Answer, Argument, Call, Scripts, command
 from .connection import FAILURES, Connection
 from .replies import as_text
 
@@ -38,8 +38,11 @@ OLD_SECONDS = 60
 """The age at which a connection is closed. If the address leads to a new master while the old one lives on, that one
 would go on answering, and what it is told is lost."""
 
-NOTE_SECONDS = 10  # between two notes of a process about trouble
-RECENT_SECONDS = 60  # after these, trouble that no process has noted again is over
+NOTE_SECONDS = 10
+"""Seconds between two notes of a process about trouble."""
+
+RECENT_SECONDS = 60
+"""Seconds after which trouble that no process has noted again is over."""
 
 _clients: dict[str, Client] = {}
 
@@ -150,7 +153,7 @@ class Client:
         if time.monotonic() - self._noted_at >= NOTE_SECONDS:
             self._noted_at = time.monotonic()
             with suppress(*FAILURES):
-                self._exchange([trouble_call(reason[:REASON])])
+                self._exchange([trouble_call(reason[:MAX_REASON_LENGTH])])
 
     # ---------------------------------------------------------- connections
     @cached_property

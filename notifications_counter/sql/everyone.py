@@ -14,9 +14,6 @@ from ..declaration.primary_keys import First, Pk, values_of
 from ..internals import Param
 from ..redis.replies import UNREADABLE
 
-PAGE = 1000
-"""Owners in a page."""
-
 
 def page(counter: Declaration, after: str | None, size: int) -> list[Pk]:
     """Return the first primary keys after an owner key, of owners that have rows that count, or a stored total. None

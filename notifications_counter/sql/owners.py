@@ -13,9 +13,12 @@ from ..declaration.primary_keys import Pk
 from ..internals import BaseDatabaseWrapper, Param
 from ..redis.calls import chunked
 
-SHORT_LIST = 100
+MAX_LISTED_PKS = 100
 """The most primary keys of one column that PostgreSQL gets as a list. An array is faster to bind and to parse if it is
 longer."""
+
+MAX_PARAMS = 5000
+"""The most parameters of a statement, where the database takes as many."""
 
 
 def is_one_of(
@@ -45,7 +48,7 @@ def is_one_of(
 
 def _is_in(name: str, field: Field, values: list[Param], connection: BaseDatabaseWrapper) -> tuple[str, list[Param]]:
     """Return a condition for rows with one of these values in this column, and its parameters."""
-    if connection.vendor != "postgresql" or len(values) <= SHORT_LIST:  # only faster
+    if connection.vendor != "postgresql" or len(values) <= MAX_LISTED_PKS:  # only faster
         return f"{name} IN ({', '.join(['%s'] * len(values))})", values
     # With a join, or an array that it has to compute or to cast, PostgreSQL may compare each row with each key.
     kind = str(field.rel_db_type(connection))
@@ -74,7 +77,7 @@ def arrays(counter: Declaration, connection: BaseDatabaseWrapper) -> str:
 
 def per_statement(items: Sequence[Pk], using: str) -> Sequence[Sequence[Pk]]:
     """Return items in chunks that fit into the parameters of one statement."""
-    size = min(connections[using].features.max_query_params or 5000, 5000) * 9 // 10
+    size = min(connections[using].features.max_query_params or MAX_PARAMS, MAX_PARAMS) * 9 // 10
     if items and isinstance(items[0], tuple):  # a composite primary key
         size //= len(items[0])
     return chunked(items, size)

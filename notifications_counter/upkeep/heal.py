@@ -4,20 +4,20 @@ begins a generation if Redis or the database has lost something, and walks over 
 from __future__ import annotations
 
 from ..buffer import Buffer
+from ..buffer.types import OWNERS_PER_CALL
 from ..conf import options
 from ..databases.transactions import forbid_transaction
 from ..declaration import Declaration
 from ..internals import unknown_methods
 from ..models import DoubtRequest
-from ..sql.everyone import PAGE
 from .findings import Result
 from .generations import begin_generation, forbid_other_rows, forbid_replaced
 from .phases import Phase, row_of, situation_of
 from .switch import settle, switch_off
 from .walk import Walker
 
-SECONDS = 5.0
-"""For how long one heal walks."""
+HEAL_SECONDS = 5.0
+"""Seconds for which one heal walks."""
 
 
 def heal(counter: Declaration, seconds: float) -> Result:
@@ -41,7 +41,7 @@ def _doubt_requested(counter: Declaration) -> None:
     have committed, so a count of rows sees their changes."""
     rows = DoubtRequest.objects.using(counter.db)
     requests = rows.filter(counter=counter.name).order_by("pk")
-    while found := list(requests.values_list("pk", "owner_key", "everyone")[:PAGE]):
+    while found := list(requests.values_list("pk", "owner_key", "everyone")[:OWNERS_PER_CALL]):
         if any(everyone for *_, everyone in found):
             counter.buffer.doubt_everyone()
         else:

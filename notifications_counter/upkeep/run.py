@@ -9,14 +9,14 @@ from ..databases.errors import EXPECTED
 from ..declaration import Declaration
 from .findings import Result
 from .flush import Flush
-from .heal import SECONDS, heal
+from .heal import HEAL_SECONDS, heal
 
 
 def heal_and_flush(counter: Declaration) -> tuple[Result, Result]:
     """Heal and flush a counter. Return what each did, and note in Redis whether it failed. If the heal is unfinished,
     call this again."""
     try:
-        healed = heal(counter, SECONDS)
+        healed = heal(counter, HEAL_SECONDS)
         flushed = Flush(counter, math.inf).run()
     except Exception as error:
         _note_run(counter, f"{type(error).__name__}: {' '.join(str(error).split())}")

@@ -159,9 +159,9 @@ class Replay:
         # Whoever begins a generation writes nothing before its last step.
         monkeypatch.setattr(generations, "transaction", SimpleNamespace(atomic=lambda using: nullcontext()))
         monkeypatch.setattr(QuerySet, "select_for_update", lambda rows: rows)
-        monkeypatch.setattr(walk, "PAGE", 1)
-        monkeypatch.setattr(flush, "CHUNK", 1)
-        monkeypatch.setattr(flush, "CHEAP", model.CHEAP)
+        monkeypatch.setattr(walk, "OWNERS_PER_CALL", 1)
+        monkeypatch.setattr(flush, "OWNERS_PER_CHUNK", 1)
+        monkeypatch.setattr(flush, "MAX_COMPARED_TOTAL", model.MAX_COMPARED_TOTAL)
         monkeypatch.setattr(phases, "OFF_SECONDS", 0)
         monkeypatch.setattr(Buffer, "fall_silent", lambda buffer: None)  # nobody is silent for longer than a step
 
