@@ -149,9 +149,8 @@ class Buffer:
 
     # ----------------------------------------------------------------- writes
     def announcement(self, intent: str, owner_keys: Sequence[str]) -> Call:
-        """Return the call that announces an intent to change these owners' counts; everyone's if there are none. It is
-        for before the database commits. The reply is ANNOUNCED, COUNTING_IS_OFF, or 0 if Redis is new or was
-        emptied."""
+        """Return the call that announces an intent to change these owners' counts, before the database commits. The
+        reply is ANNOUNCED, COUNTING_IS_OFF, or 0 if Redis is new or was emptied."""
         return self._script("announce", intent, as_json(owner_keys), "1" if self.is_declared else "")
 
     def confirmation(self, intent: str, owner_keys: Sequence[str], deltas: Sequence[Delta]) -> Call:
@@ -160,17 +159,10 @@ class Buffer:
         return self._script("confirm", self.fingerprint, intent, as_json(owner_keys), f"[{','.join(exact)}]")
 
     def doubt(self, owner_keys: Sequence[str]) -> None:
-        """Put owners in doubt, so that readers count their rows."""
+        """Put owners in doubt, so that readers count their rows; EVERYONE until a generation begins. If Redis refuses,
+        this process must not read what is cached any more."""
         for some in chunked(owner_keys, OWNERS_PER_CALL):
-            self._doubt(*some)
-
-    def doubt_everyone(self) -> None:
-        """Put everyone in doubt, until a generation begins."""
-        self._doubt()
-
-    def _doubt(self, *owner_keys: str) -> None:
-        """Doubt these owners, or everyone. If Redis refuses, this process must not read what is cached any more."""
-        self.client.ask(self._script("doubt", *owner_keys)._replace(must_arrive=True))
+            self.client.ask(self._script("doubt", *some)._replace(must_arrive=True))
 
     def await_generation(self) -> None:
         """Put everyone in doubt until a generation begins, and take announcements."""

@@ -41,13 +41,10 @@ def _doubt_requested(counter: Declaration) -> None:
     have committed, so a count of rows sees their changes."""
     rows = DoubtRequest.objects.using(counter.db)
     requests = rows.filter(counter=counter.name).order_by("pk")
-    while found := list(requests.values_list("pk", "owner_key", "everyone")[:OWNERS_PER_CALL]):
-        if any(everyone for *_, everyone in found):
-            counter.buffer.doubt_everyone()
-        else:
-            counter.buffer.doubt(list({owner_key for _, owner_key, _ in found}))
-        rows.filter(pk__in=[pk for pk, *_ in found]).delete()
-        requests = requests.filter(pk__gt=found[-1][0])  # PostgreSQL would read deleted rows again and again
+    while found := list(requests[:OWNERS_PER_CALL]):
+        counter.buffer.doubt(list({request.named for request in found}))
+        rows.filter(pk__in=[request.pk for request in found]).delete()
+        requests = requests.filter(pk__gt=found[-1].pk)  # PostgreSQL would read deleted rows again and again
 
 
 def _ground_overdue(buffer: Buffer) -> None:

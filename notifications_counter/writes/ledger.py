@@ -12,6 +12,7 @@ from typing import Any
 from django.core.exceptions import AppRegistryNotReady, ValidationError
 from django.db import DatabaseError, Error, OperationalError, connections, transaction
 
+from ..buffer.types import EVERYONE
 from ..databases.identity import identify
 from ..databases.routing import schema_of
 from ..declaration import Declaration, declarations
@@ -26,7 +27,7 @@ from ..internals import (
     is_over,
     watch_transactions,
 )
-from .change import EVERYONE, Change, everyone, owners_of
+from .change import Change, doubt_everyone, owners_of
 from .plans import Plan
 from .transaction import TransactionLog, doubt_now_and_at_commit
 
@@ -135,7 +136,7 @@ class Ledger:
                 raise
             except BaseException:  # as above
                 with suppress(Error):
-                    doubt_now_and_at_commit(self.using, everyone(plan.counters))
+                    doubt_now_and_at_commit(self.using, doubt_everyone(plan.counters))
                 raise
 
     # ------------------------------------------------------------ transaction

@@ -16,7 +16,7 @@ from django.db.models import Model
 
 from ..buffer.types import Delta
 from ..declaration import Declaration
-from .change import Change, OwnerKey, everyone, zeros
+from .change import Change, doubt_everyone, zeros
 from .facts import UNNAMED, Effect, added_by, effects_of
 from .rows import Row, columns_of, is_repeatable, lists_pks, lock_pks, lock_rows, name_rows, sums_of
 from .statements import Counters, Statement
@@ -61,7 +61,7 @@ def lack_columns(counters: Counters, model: type[Model]) -> bool:
     return not all(counter.has_columns(model) for counter in counters)
 
 
-def doubts_of(owner_keys: Iterable[OwnerKey | None]) -> dict[OwnerKey, Delta]:
+def doubts_of(owner_keys: Iterable[str | None]) -> dict[str, Delta]:
     """Put owners in doubt."""
     return dict.fromkeys(owner_key for owner_key in owner_keys if owner_key is not None)
 
@@ -71,7 +71,7 @@ def unknown(statement: Statement, counters: Iterable[Declaration]) -> Outcome:
     result, number, _ = statement.execute()
     if number == 0 and not statement.is_insert:  # of an INSERT, a trigger may put rows elsewhere
         return result, {}
-    return result, everyone(counters)
+    return result, doubt_everyone(counters)
 
 
 # ------------------------------------------------------------------------- INSERT
@@ -104,7 +104,7 @@ def read_back(statement: Statement, counters: Counters) -> Outcome:
         pks = [getattr(instance, pk.attname, None) for instance in query.objs]
     found = lock_pks(query.model, statement.connection, pks, counters)
     if found.total() != len(pks):  # one is unknown, an expression, or stored in another form
-        return result, everyone(counters)
+        return result, doubt_everyone(counters)
     change: Change = {}
     for counter, sums in sums_of(counters, found).items():
         change[counter] = doubts_of(sums)
@@ -141,7 +141,7 @@ def returned(statement: Statement, effects: Effects) -> Outcome:
     columns = columns_of(tuple(effects), statement.connection.alias, statement.model)
     result, number, found = statement.execute(columns)
     if found.total() != number:  # other code has changed the statement, too
-        return result, everyone(effects)
+        return result, doubt_everyone(effects)
     change: Change = {}
     for counter, sums in sums_of(effects, found).items():
         effect = effects[counter]
@@ -170,7 +170,7 @@ def locked(statement: Statement, effects: Effects) -> Outcome:
     if not says_whose:
         after = lock_rows(query, connection, counters)
     if number > before.total() or (not says_whose and after.total() < before.total()):
-        return result, everyone(effects)  # it has changed others, too, or rows have other primary keys now
+        return result, doubt_everyone(effects)  # it has changed others, too, or rows have other primary keys now
     change: Change = {}
     sums_before, sums_after = sums_of(counters, before), sums_of(counters, after)
     for counter, effect in effects.items():

@@ -22,6 +22,7 @@ from django.utils import timezone
 from redis.exceptions import ConnectionError
 
 from notifications_counter.buffer import Buffer, buffer
+from notifications_counter.buffer.types import EVERYONE
 from notifications_counter.conf import options
 from notifications_counter.counters import Counter
 from notifications_counter.declaration.primary_keys import CompositePk
@@ -33,7 +34,6 @@ from notifications_counter.upkeep import comparison, flush, generations, heal, p
 from notifications_counter.upkeep.findings import Result
 from notifications_counter.writes import transaction as log_of_writes
 from notifications_counter.writes import transaction as writes
-from notifications_counter.writes.change import EVERYONE
 from notifications_counter.writes.transaction import request_doubts
 from tests.composite_owners.counters import votes
 from tests.composite_owners.models import Vote, VoteCount
