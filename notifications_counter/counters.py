@@ -146,7 +146,7 @@ def counter_named(name: str) -> Counter:
         return counters[name]
     except KeyError:
         if name in BUILT_IN:
-            _ = BUILT_IN[name].source  # raises, because it is not in use
+            BUILT_IN[name].forbid_unused()
         raise ConfigurationError(f"No counter is named {name!r}; the counters are: {', '.join(counters)}.") from None
 
 

@@ -45,11 +45,15 @@ class Owners:
         return self._model(self.totals_label)
 
     def _model(self, label: str) -> type[Model]:
+        self.forbid_unused()
+        return apps.get_model(label)
+
+    def forbid_unused(self) -> None:
+        """Raise ConfigurationError if this is a built-in counter that the site does not use."""
         if not self.is_used:
             raise ConfigurationError(
                 f"The counter {self.name!r} is not in use. Add its name to NOTIFICATIONS_COUNTER['COUNTERS']."
             )
-        return apps.get_model(label)
 
     @cached_property
     def owner_fields(self) -> tuple[Field, ...]:

@@ -35,8 +35,10 @@ def is_one_of(
     different = [list(dict.fromkeys(column)) for column in values]
     parts = [_is_in(*each, connection) for each in zip(columns, counter.pk_fields, different, strict=True)]
     if prod(map(len, different)) > len(set(pks)):
-        names, row = ", ".join(columns), f"({', '.join(['%s'] * len(columns))})"
-        rows, flat = ", ".join([row] * len(pks)), [value for row in zip(*values, strict=True) for value in row]
+        names = ", ".join(columns)
+        row = f"({', '.join(['%s'] * len(columns))})"
+        rows = ", ".join([row] * len(pks))
+        flat = [value for pk in zip(*values, strict=True) for value in pk]
         if connection.vendor == "postgresql":  # IS TRUE: a filter by a hash table, never a join
             parts.append((f"(({names}) IN (SELECT * FROM unnest({arrays(counter, connection)}))) IS TRUE", values))
         elif connection.vendor == "sqlite":  # for several lists, it would look up each combination of their values

@@ -52,7 +52,8 @@ def _ground_overdue(buffer: Buffer) -> None:
     dead (rule: stays)."""
     now = buffer.status().now
     for intent in buffer.intents():
-        age, age_then = now - intent.began, intent.checked - intent.began
+        age = now - intent.began
+        age_then = intent.checked - intent.began
         is_young = 0 <= age < max(options.HEAL_AFTER, 2 * age_then)  # below 0: the clock was set back
         if age >= max(options.MAX_TRANSACTION_AGE, options.HEAL_AFTER):
             buffer.ground(intent.id, drop=True)

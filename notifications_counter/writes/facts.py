@@ -125,7 +125,8 @@ def facts_before(query: Query) -> Facts:
     # An UPDATE of a parent's columns: Django selects the rows, and updates them by primary keys a moment later.
     if not is_of_one_table(query) or getattr(query, "related_updates", None):
         return {}
-    facts, model = facts_of_where(query.where)[0], query.get_meta().model
+    facts, _ = facts_of_where(query.where)
+    model = query.get_meta().model
     for name, value in facts.items():
         if isinstance(value, str) and not isinstance(target_of(field_of(model, name)), ExactCharField):
             facts[name] = NOT_NULL

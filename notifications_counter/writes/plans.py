@@ -87,7 +87,8 @@ def said_by_instances(statement: Statement, added: Change) -> Outcome:
 def can_read_back(statement: Statement) -> bool:
     """Return whether the rows of an INSERT can be found again, and an upsert has not taken them over from others. A row
     that was in conflict by other columns has a primary key of its own."""
-    query, options = statement.query, statement.query.model._meta
+    query = statement.query
+    options = query.model._meta
     updated = {field.attname for field in query.update_fields}
     takes_over = updated and any(counter.moves(updated) for counter in statement.counters)
     is_told = options.pk in (statement.fields or ()) or {*query.unique_fields} <= {*options.pk_fields}
@@ -96,7 +97,9 @@ def can_read_back(statement: Statement) -> bool:
 
 def read_back(statement: Statement, counters: Counters) -> Outcome:
     """The rows of an INSERT are read back by their primary keys."""
-    query, fields, pk = statement.query, list(statement.fields or ()), statement.model._meta.pk
+    query = statement.query
+    fields = list(statement.fields or ())
+    pk = statement.model._meta.pk
     result, _, _ = statement.execute()
     if pk in fields:
         pks = [row[fields.index(pk)] for row in result or () if row is not None]

@@ -96,7 +96,8 @@ columns_of = lru_cache(maxsize=100)(Columns)
 def tally(cursor: Any, columns: Columns, compiler: SQLCompiler) -> Tally[Row]:
     """Count the rows that a cursor returns, of each kind. Millions of rows are of few kinds. If a wrapper of another
     package leaves a cursor with other columns, there are none."""
-    found, converters = Tally[Row](), compiler.get_converters(columns.fields)
+    found = Tally[Row]()
+    converters = compiler.get_converters(columns.fields)
     if [name for name, *_ in cursor.description or ()] != columns.names:
         return found
     while rows := cursor.fetchmany(MAX_ROWS_IN_MEMORY):
@@ -110,7 +111,9 @@ def sums_of(counters: Iterable[Declaration], rows: Tally[Row]) -> dict[Declarati
     columns = list(zip(*rows, strict=True))
     for counter, sums in found.items() if rows else ():
         width = len(counter.owner_attnames)
-        owner_keys, values, columns = counter.owner_keys(columns[:width]), columns[width], columns[width + 1 :]
+        owner_keys = counter.owner_keys(columns[:width])
+        values = columns[width]
+        columns = columns[width + 1 :]  # those of the next counter
         for owner_key, value, number in zip(owner_keys, values, rows.values(), strict=True):
             total, so_far = sums.get(owner_key, (0, 0))
             sums[owner_key] = total + number * value, so_far + number
