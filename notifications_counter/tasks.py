@@ -20,7 +20,7 @@ from .failures import at_each
 from .models import DatabaseId
 from .places import LocalCounter, at, local_counters, places
 from .timeseries import CleanResult, clean_counters
-from .upkeep.run import heal_and_flush
+from .upkeep.flush import heal_and_flush
 
 
 def flush() -> dict[str, int]:

@@ -127,7 +127,7 @@ class Buffer:
 
     @property
     def is_silent(self) -> bool:
-        """Whether this process takes counting for off."""
+        """Whether this process takes counting for off, and tells Redis nothing."""
         return self.silent_until > time.monotonic()
 
     def lease(self, owner_keys: Sequence[str]) -> Lease:

@@ -28,7 +28,8 @@ def check_settings(**_: object) -> Messages:
 
 @register(TAG)
 def check_django(**_: object) -> Messages:
-    """Check that this Django was tested, because the counters use private names of it."""
+    """Check that this Django was tested, because the counters use private names of it: W008, which a site may silence.
+    W009 says that the counters don't count, because it lacks the methods that they wrap."""
     if django.VERSION[:2] > NEWEST_DJANGO:
         yield warning(
             "W008",

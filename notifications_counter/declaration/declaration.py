@@ -192,10 +192,6 @@ class Declaration(Owners):
     def _buffers(self) -> dict[str, Buffer]:
         return {}  # by id of the database
 
-    def is_silent(self, connection: BaseDatabaseWrapper) -> bool:
-        """Return whether this process believes that counting is off, and tells Redis nothing."""
-        return self.buffer_in(connection).is_silent
-
 
 @receiver(setting_changed)
 def _drop_buffers(*, setting: str, **_: object) -> None:

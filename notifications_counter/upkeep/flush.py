@@ -7,6 +7,7 @@ generation, in the same transaction, and only from what the flush has seen: so o
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,7 +17,7 @@ from django.core.exceptions import ValidationError
 from django.db import DatabaseError, OperationalError, connections, transaction
 
 from ..buffer.types import OWNERS_PER_CALL, Fetched
-from ..databases.errors import refuses_a_value
+from ..databases.errors import EXPECTED, refuses_a_value
 from ..declaration import Declaration
 from ..declaration.primary_keys import Pk
 from ..models import Mark
@@ -27,6 +28,7 @@ from ..sql.counts import count_rows
 from ..sql.target import Target
 from .comparison import compare, count_or_skip
 from .findings import Result, record_skipped
+from .heal import HEAL_SECONDS, heal
 from .phases import row_in_force, state_row
 
 OWNERS_PER_CHUNK = 20_000
@@ -37,6 +39,25 @@ MAX_COMPARED_TOTAL = 100
 
 COMPARE_SECONDS = 5
 """Seconds after which a flush compares no further page: each owner may have many rows that do not count."""
+
+
+def heal_and_flush(counter: Declaration) -> tuple[Result, Result]:
+    """Heal and flush a counter, as the flusher does. Return what each did, and note in Redis whether it failed. If the
+    heal is unfinished, call this again."""
+    try:
+        healed = heal(counter, HEAL_SECONDS)
+        flushed = Flush(counter, math.inf).run()
+    except Exception as error:
+        _note_run(counter, f"{type(error).__name__}: {' '.join(str(error).split())}")
+        raise
+    _note_run(counter)
+    return healed, flushed
+
+
+def _note_run(counter: Declaration, failure: str = "") -> None:
+    """Note a run for monitoring, which sees itself if Redis or the database is out of reach."""
+    with suppress(*EXPECTED):
+        counter.buffer.note_run(failure)
 
 
 class Flush:

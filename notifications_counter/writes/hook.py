@@ -16,7 +16,6 @@ from typing import Any
 
 from django.db.backends.signals import connection_created
 
-from ..databases.routing import alias_for
 from ..declaration import counters_of_table
 from ..internals import (
     METHODS,
@@ -107,4 +106,5 @@ def _counters_of(compiler: Any) -> Counters:
     if hasattr(query, "values"):  # an UPDATE
         columns = {field.column for field, *_ in query.values}
         counters = tuple([counter for counter in counters if columns and counter.reads(columns)])
-    return tuple([c for c in counters if alias_for(c.source) == connection.alias and not c.is_silent(connection)])
+    mine = [counter for counter in counters if counter.db == connection.alias]
+    return tuple([counter for counter in mine if not counter.buffer_in(connection).is_silent])

@@ -13,7 +13,7 @@ from ...monitoring.display import duration
 from ...monitoring.status import MAX_AGE_SECONDS, read_status, sentences
 from ...places import LocalCounter
 from ...reports import logger
-from ...upkeep.run import heal_and_flush
+from ...upkeep.flush import heal_and_flush
 from ..console import CounterCommand, add_places, at_least, find_counters, number
 
 
