@@ -26,7 +26,7 @@ from .sql.counts import break_down
 from .upkeep.findings import Result
 from .upkeep.flush import Flush
 from .upkeep.generations import forbid_other_rows
-from .upkeep.heal import SECONDS, heal, invalidate
+from .upkeep.heal import HEAL_SECONDS, heal, invalidate
 from .upkeep.phases import Phase, phase_without_redis, row_of, seconds_to_wait
 from .upkeep.walk import recount
 
@@ -102,7 +102,7 @@ class Counter(Declaration):
                 report("waiting", self, wait=round(seconds_to_wait(row)))
         return Flush(self, seconds).run()
 
-    def heal(self, seconds: float = SECONDS) -> Result:
+    def heal(self, seconds: float = HEAL_SECONDS) -> Result:
         """Do what the flusher does before each flush: put in doubt owners whose change Redis has missed; begin with an
         empty cache if Redis is new or has lost data, or if everyone is in doubt, and then compare everyone with the
         rows for about ``seconds``; otherwise compare a page of owners if that is due. If more is to do, the result is
@@ -146,7 +146,7 @@ def counter_named(name: str) -> Counter:
         return counters[name]
     except KeyError:
         if name in BUILT_IN:
-            _ = BUILT_IN[name].source  # raises, because it is not in use
+            BUILT_IN[name].forbid_unused()
         raise ConfigurationError(f"No counter is named {name!r}; the counters are: {', '.join(counters)}.") from None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from django.db import connections
 
 from .buffer import Buffer
-from .buffer.buffer import READ_AT_ONCE
+from .buffer.buffer import OWNERS_PER_READ
 from .buffer.types import OWNERS_PER_CALL
 from .databases.transactions import sees_what_others_see
 from .declaration import Declaration
@@ -22,8 +22,8 @@ from .writes.transaction import doubt
 def read(counter: Declaration, pks: Sequence[Pk]) -> dict[Pk, int]:
     """Return the counts of owners, in the order of these primary keys: the cached total where Redis vouches for one,
     else the number of rows. Redis is not asked about owners whose rows this connection's transaction has changed."""
-    if len(pks) > READ_AT_ONCE:
-        return {pk: count for some in chunked(pks, READ_AT_ONCE) for pk, count in read(counter, some).items()}
+    if len(pks) > OWNERS_PER_READ:
+        return {pk: count for some in chunked(pks, OWNERS_PER_READ) for pk, count in read(counter, some).items()}
     connection = connections[counter.db]
     asked = untouched(connection, counter, pks)
     buffer = counter.buffer_in(connection)

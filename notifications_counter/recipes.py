@@ -24,7 +24,9 @@ class Recipe:
     def __init__(self, name: str, alias: str | None = None, shared: bool = False):
         if not is_name(name):
             raise ValueError(f"{name!r:.200} is not a name; pass a string without braces or control characters.")
-        self.name, self.alias, self.shared = name, alias, shared
+        self.name = name
+        self.alias = alias
+        self.shared = shared
 
     @property
     def base(self) -> str:

@@ -83,7 +83,8 @@ EVENTS = {
 
 def report(event: str, counter: Any = None, /, *, level: int = 0, exc_info: Any = None, **fields: object) -> None:
     """Report an event, of a counter if one is given, at its usual level if none is given."""
-    about, sentence = EVENTS[event], EVENTS[event].sentence
+    about = EVENTS[event]
+    sentence = about.sentence
     if counter is not None:
         sentence, fields = f"%(counter)s: {sentence}", {"counter": counter.name, **fields}
     logger.log(level or about.level, sentence, fields, exc_info=exc_info, extra={"event": event, **fields})

@@ -16,10 +16,11 @@ from collections.abc import Callable
 from dataclasses import astuple
 
 from .counters import Counter, all_counters
+from .failures import at_each
 from .models import DatabaseId
-from .places import LocalCounter, at, at_each, local_counters, places
+from .places import LocalCounter, at, local_counters, places
 from .timeseries import CleanResult, clean_counters
-from .upkeep.run import heal_and_flush
+from .upkeep.flush import heal_and_flush
 
 
 def flush() -> dict[str, int]:

@@ -37,7 +37,7 @@ def table(response) -> list[list[str]]:
 
 # ----------------------------------------------------------------------------------------------------- notifications
 def test_no_list_reads_or_sorts_a_whole_table(admin_client, healed, monkeypatch):
-    monkeypatch.setattr(base, "MAX_COUNTED", 250)
+    monkeypatch.setattr(base, "MAX_COUNTED_ROWS", 250)
     users = [get_user_model().objects.create(username=str(i)) for i in range(300)]
     Notification.objects.bulk_create(Notification(user=user, title="x", kind="news") for user in users)
     unread.flush()

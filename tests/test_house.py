@@ -22,6 +22,7 @@ LAYERS = """
     reads
     upkeep
     writes
+    failures
     places sql
     declaration
     databases

@@ -8,12 +8,14 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError
 
+from notifications_counter import failures
 from notifications_counter import places as module
 from notifications_counter.counters import unread
 from notifications_counter.databases.routing import working_on
 from notifications_counter.exceptions import BufferUnavailable
+from notifications_counter.failures import at_each
 from notifications_counter.models import DatabaseId
-from notifications_counter.places import LocalCounter, Place, at_each, local_counters, visible_counters
+from notifications_counter.places import LocalCounter, Place, local_counters, visible_counters
 from notifications_counter.places import _has_tables as has_tables
 
 pytestmark = pytest.mark.once
@@ -67,7 +69,8 @@ def test_all_places_are_seen_outside_of_tenants():
 
 def test_an_outage_of_redis_is_logged_once_and_a_mistake_is_raised(monkeypatch, caplog):
     closed = SimpleNamespace(in_atomic_block=False, close=lambda: None)
-    monkeypatch.setattr(module, "connections", {"default": closed})
+    for each in (module, failures):
+        monkeypatch.setattr(each, "connections", {"default": closed})
     errors: dict[str, Exception] = {"a": BufferUnavailable("Redis"), "b": BufferUnavailable("Redis")}
 
     def work(local: LocalCounter[Any]) -> None:

@@ -15,11 +15,11 @@ from django.db.migrations.state import ProjectState
 from django.test.utils import CaptureQueriesContext
 from django.utils.functional import SimpleLazyObject
 
-from notifications_counter.buffer.buffer import LEASE
+from notifications_counter.buffer.buffer import LEASE_SECONDS
 from notifications_counter.counters import unread
 from notifications_counter.models import DoubtRequest, Notification, UserNotificationsCount
-from notifications_counter.redis.calls import ARGUMENTS
-from notifications_counter.sql.owners import SHORT_LIST
+from notifications_counter.redis.calls import MAX_ARGUMENTS
+from notifications_counter.sql.owners import MAX_LISTED_PKS
 from tests.support import (
     OtherConnection,
     assert_exact,
@@ -47,7 +47,7 @@ objects = Notification.objects
 # ----------------------------------------------------------------------------------------------------------- cost
 def test_many_owners_are_asked_together():
     """More owners than one command may have arguments."""
-    keys = make_keys(ARGUMENTS + 1)
+    keys = make_keys(MAX_ARGUMENTS + 1)
     objects.bulk_create(Notification(user_id=key, title="x") for key in keys[::3])
     right = {key: int(i % 3 == 0) for i, key in enumerate(keys)}
     assert unread.counts(keys) == right
@@ -59,7 +59,7 @@ def test_many_owners_are_asked_together():
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="Others get a list.")
 def test_postgresql_gets_many_owners_as_an_array_of_the_type_of_their_column():
     """With old statistics, a join with unnest() would compare each row with each owner."""
-    keys = make_keys(SHORT_LIST + 1)
+    keys = make_keys(MAX_LISTED_PKS + 1)
     objects.bulk_create(Notification(user_id=key, title="x") for key in keys[1:])
     absent = [2**40, -(2**40)] if isinstance(keys[0], int) else []
     with CaptureQueriesContext(connection) as queries:
@@ -72,7 +72,7 @@ def test_postgresql_gets_many_owners_as_an_array_of_the_type_of_their_column():
 def test_a_missed_total_is_cached_unless_another_reader_is_about_to(alice, redis_client):
     notify(alice)
     unread.count(alice)
-    redis_client.set(total_key(alice), "?token", ex=LEASE)
+    redis_client.set(total_key(alice), "?token", ex=LEASE_SECONDS)
     for expected in (["MGET"], ["MGET", "lease", "keep"]):
         with sent() as commands:
             assert unread.count(alice) == 3

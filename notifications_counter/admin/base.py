@@ -22,10 +22,10 @@ from ..monitoring.display import grouped, moment
 
 USERNAME = get_user_model().USERNAME_FIELD
 
-TIME_LIMIT = 20.0
+ACTION_SECONDS = 20.0
 """Seconds after which an action stops, so that no web server times out."""
 
-MAX_COUNTED = 10_000
+MAX_COUNTED_ROWS = 10_000
 """Rows of a list that are counted, and whose pages are linked. Counting millions takes seconds."""
 
 
@@ -43,8 +43,8 @@ class FirstPages(Paginator):
     @cached_property
     def count(self) -> int:
         rows: Any = self.object_list
-        found = rows.order_by()[: MAX_COUNTED + 1].count()
-        return found if found <= MAX_COUNTED else AtLeast(MAX_COUNTED)
+        found = rows.order_by()[: MAX_COUNTED_ROWS + 1].count()
+        return found if found <= MAX_COUNTED_ROWS else AtLeast(MAX_COUNTED_ROWS)
 
 
 class ListAdmin(admin.ModelAdmin):
@@ -80,13 +80,13 @@ class MaintenanceAdmin(ListAdmin):
 
 
 def flush(counter: Counter) -> str:
-    owners = counter.flush(TIME_LIMIT).owners
+    owners = counter.flush(ACTION_SECONDS).owners
     text = ngettext("%(owners)s owner was flushed.", "%(owners)s owners were flushed.", owners)
     return text % {"owners": grouped(owners)}
 
 
 def recount(counter: Counter, owners: Iterable[object] | None = None) -> str:
-    result = counter.recount(owners, seconds=TIME_LIMIT)
+    result = counter.recount(owners, seconds=ACTION_SECONDS)
     text = ngettext(
         "%(owners)s owner was compared with the rows, %(wrong)s wrong.",
         "%(owners)s owners were compared with the rows, %(wrong)s wrong.",

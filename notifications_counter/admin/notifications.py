@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from ..models import Notification, NotificationQuerySet
 from .base import USERNAME, ListAdmin, short
 
-RECENT = 1000
+RECENT_NOTIFICATIONS = 1000
 """The filter offers the kinds of this number of newest notifications."""
 
 
@@ -24,7 +24,7 @@ class KindFilter(admin.SimpleListFilter):
     parameter_name = "kind"
 
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin) -> list[tuple[str, str]]:
-        recent = model_admin.get_queryset(request).order_by("-pk").values_list("kind", flat=True)[:RECENT]
+        recent = model_admin.get_queryset(request).order_by("-pk").values_list("kind", flat=True)[:RECENT_NOTIFICATIONS]
         return [(kind, kind) for kind in sorted({*recent, self.value() or ""}) if kind]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Notification]) -> QuerySet[Notification]:

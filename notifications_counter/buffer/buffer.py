@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from ..conf import options
 from ..exceptions import BufferUnavailable
-from ..redis.calls import ARGUMENTS, REASON, Argument, Call, Scripts, T, chunked, command
+from ..redis.calls import MAX_ARGUMENTS, MAX_REASON_LENGTH, Argument, Call, Scripts, T, chunked, command
 from ..redis.client import Client
 from ..redis.replies import as_bytes, as_integer, as_pairs, as_text
 from .types import (
@@ -31,11 +31,14 @@ from .types import (
 
 SCRIPTS = Scripts(__package__)
 
-LEASE = 10  # seconds; safety does not depend on it
-READ_AT_ONCE = ARGUMENTS - 1
-"""Owners whose totals one call reads."""
+LEASE_SECONDS = 10
+"""Seconds after which a lease ends. Safety does not depend on it."""
 
-EXACT = 2**53  # Redis adds integers below this exactly, and a larger change is unknown to it
+OWNERS_PER_READ = MAX_ARGUMENTS - 1
+"""The most owners whose totals one call reads."""
+
+EXACT_LIMIT = 2**53
+"""Redis adds integers below this exactly. A larger change is unknown to it."""
 
 OFF_SECONDS = 5
 """Seconds for which a process that has met that counting is off asks no more."""
@@ -43,7 +46,7 @@ OFF_SECONDS = 5
 ANNOUNCED, COUNTING_IS_OFF = 1, 2
 """What Redis replies to an announcement. Any other reply refuses it."""
 
-IDENTITY = ("run_id", "master_replid")
+IDENTITY_FIELDS = ("run_id", "master_replid")
 """Fields of INFO that name a process and a history of writes. A failover and back changes only the second."""
 
 NAMELESS = "nameless"
@@ -82,9 +85,9 @@ class Buffer:
 
     # ------------------------------------------------------------------ reads: none of these raises
     def totals(self, pks: Sequence[T]) -> tuple[dict[T, int], list[T]]:
-        """Return the cached totals of up to READ_AT_ONCE owners, given by primary keys, and those owners whose totals
-        nobody has cached. Redis vouches for nothing of the others: they are in flight, or leased, or everyone is in
-        doubt, another declaration is in force, counting is off, or Redis does not answer.
+        """Return the cached totals of up to OWNERS_PER_READ owners, given by primary keys, and those owners whose
+        totals nobody has cached. Redis vouches for nothing of the others: they are in flight, or leased, or everyone is
+        in doubt, another declaration is in force, counting is off, or Redis does not answer.
 
         The key of a total contains the generation. So the first round trip guesses that it is still the last one that
         was seen, and reads `ready` along with the totals. If that has changed, a second one asks again.
@@ -124,13 +127,14 @@ class Buffer:
 
     @property
     def is_silent(self) -> bool:
-        """Whether this process takes counting for off."""
+        """Whether this process takes counting for off, and tells Redis nothing."""
         return self.silent_until > time.monotonic()
 
     def lease(self, owner_keys: Sequence[str]) -> Lease:
         """Take leases on owners whose totals are not cached, unless they are in flight, or somebody has one."""
         token = uuid4().hex
-        [reply] = self.client.send([self._script("lease", as_json(owner_keys), self.fingerprint, token, str(LEASE))])
+        args = as_json(owner_keys), self.fingerprint, token, str(LEASE_SECONDS)
+        [reply] = self.client.send([self._script("lease", *args)])
         if isinstance(reply, BufferUnavailable):
             return Lease(token, frozenset())
         return Lease(token, frozenset(owner_keys[index - 1] for index in reply))
@@ -145,28 +149,20 @@ class Buffer:
 
     # ----------------------------------------------------------------- writes
     def announcement(self, intent: str, owner_keys: Sequence[str]) -> Call:
-        """Return the call that announces an intent to change these owners' counts; everyone's if there are none. It is
-        for before the database commits. The reply is ANNOUNCED, COUNTING_IS_OFF, or 0 if Redis is new or was
-        emptied."""
+        """Return the call that announces an intent to change these owners' counts, before the database commits. The
+        reply is ANNOUNCED, COUNTING_IS_OFF, or 0 if Redis is new or was emptied."""
         return self._script("announce", intent, as_json(owner_keys), "1" if self.is_declared else "")
 
     def confirmation(self, intent: str, owner_keys: Sequence[str], deltas: Sequence[Delta]) -> Call:
         """Return the call that removes an intent and adds the deltas of its owners."""
-        exact = ["null" if delta is None or abs(delta) >= EXACT else str(delta) for delta in deltas]
+        exact = ["null" if delta is None or abs(delta) >= EXACT_LIMIT else str(delta) for delta in deltas]
         return self._script("confirm", self.fingerprint, intent, as_json(owner_keys), f"[{','.join(exact)}]")
 
     def doubt(self, owner_keys: Sequence[str]) -> None:
-        """Put owners in doubt, so that readers count their rows."""
+        """Put owners in doubt, so that readers count their rows; EVERYONE until a generation begins. If Redis refuses,
+        this process must not read what is cached any more."""
         for some in chunked(owner_keys, OWNERS_PER_CALL):
-            self._doubt(*some)
-
-    def doubt_everyone(self) -> None:
-        """Put everyone in doubt, until a generation begins."""
-        self._doubt()
-
-    def _doubt(self, *owner_keys: str) -> None:
-        """Doubt these owners, or everyone. If Redis refuses, this process must not read what is cached any more."""
-        self.client.ask(self._script("doubt", *owner_keys)._replace(must_arrive=True))
+            self.client.ask(self._script("doubt", *some)._replace(must_arrive=True))
 
     def await_generation(self) -> None:
         """Put everyone in doubt until a generation begins, and take announcements."""
@@ -213,7 +209,7 @@ class Buffer:
         Scripts do not ask for it, because not every server lets them call INFO.
         """
         [info] = self.client.infos(self.key("state"))
-        return " ".join(info[name] for name in IDENTITY if info.get(name)) or NAMELESS
+        return " ".join(info[name] for name in IDENTITY_FIELDS if info.get(name)) or NAMELESS
 
     def begin_generation(self, generation: str, server: str, seconds: float) -> bool:
         """Begin a generation. Returns False if Redis has said until recently that counting is off: some processes may
@@ -237,7 +233,8 @@ class Buffer:
 
     def note_run(self, failure: str = "") -> None:
         """Note that the flusher has just run, and why it failed, if it did."""
-        self.client.ask(command("HSET", self.key("state"), "ran_at", f"{time.time():.0f}", "failure", failure[:REASON]))
+        fields = "ran_at", f"{time.time():.0f}", "failure", failure[:MAX_REASON_LENGTH]
+        self.client.ask(command("HSET", self.key("state"), *fields))
 
     # ---------------------------------------------------------------- compare
     def look(self, pks: Sequence[T]) -> dict[T, Look]:

@@ -12,11 +12,14 @@ from ..conf import options
 from ..redis.replies import UNREADABLE, as_integer, as_text
 
 OWNERS_PER_CALL = 1000
-"""The most owners in one call, so that no script blocks Redis for more than a few milliseconds, or has more than
-ARGUMENTS arguments: an owner takes three at most."""
+"""The most owners in one call, and so in a page of a walk. No script blocks Redis for more than a few milliseconds, or
+has more than MAX_ARGUMENTS arguments: an owner takes three at most."""
 
 Delta = int | None
 """The change of one owner's count. None: unknown, so the owner is doubted."""
+
+EVERYONE = "\0"
+"""Stands for everyone wherever an owner key may stand, in Redis, too. No primary key may contain it."""
 
 OFF = "off"
 """The value of `ready` while counting is off."""
@@ -113,13 +116,13 @@ class BufferStatus:
 
 @dataclass(frozen=True, slots=True)
 class IntentAge:
-    """An intent in Redis: when it was announced, and last ``checked``, in seconds of the Redis clock; its owners, none
-    for everyone. If it cannot be read, it is as old as can be, and for everyone."""
+    """An intent in Redis: when it was announced, last ``checked``, in seconds of the Redis clock, and its owners. If
+    it cannot be read, it is as old as can be, and for everyone."""
 
     id: str
     began: int = 0
     checked: int = 0
-    owner_keys: tuple[str, ...] = ()
+    owner_keys: tuple[str, ...] = (EVERYONE,)
 
     @classmethod
     def of(cls, id: str, entry: str | bytes) -> IntentAge:

@@ -10,7 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, Error, connections
 from django.db.models import CharField, Field, TextField
 
-from ..buffer.buffer import IDENTITY
+from ..buffer.buffer import IDENTITY_FIELDS
 from ..caches import SiteCache
 from ..conf import options
 from ..counters import Counter
@@ -62,7 +62,7 @@ def check_servers(databases: Databases, **_: object) -> Messages:
 
 def check_server(info: dict[str, Any]) -> Messages:
     """Check the INFO of a server."""
-    if missing := [name for name in IDENTITY if not info.get(name)]:
+    if missing := [name for name in IDENTITY_FIELDS if not info.get(name)]:
         yield warning(
             "W005",
             f"Redis does not report its {' and '.join(missing)}, so the app may not notice that a restart or a "

@@ -15,7 +15,7 @@ from ..writes.hook import missing
 from .counters import sound_counters
 from .messages import TAG, Messages, error, warning
 
-LONGEST_TIMEOUT = 1.0
+MAX_TIMEOUT_SECONDS = 1.0
 """Seconds."""
 
 
@@ -28,7 +28,8 @@ def check_settings(**_: object) -> Messages:
 
 @register(TAG)
 def check_django(**_: object) -> Messages:
-    """Check that this Django was tested, because the counters use private names of it."""
+    """Check that this Django was tested, because the counters use private names of it: W008, which a site may silence.
+    W009 says that the counters don't count, because it lacks the methods that they wrap."""
     if django.VERSION[:2] > NEWEST_DJANGO:
         yield warning(
             "W008",
@@ -61,7 +62,7 @@ def check_cache_in_production(**_: object) -> Messages:
     if not cache.is_django_redis:
         return
     for name in ("SOCKET_TIMEOUT", "SOCKET_CONNECT_TIMEOUT"):
-        if not all(0 < seconds <= LONGEST_TIMEOUT for seconds in cache.timeouts(name)):
+        if not all(0 < seconds <= MAX_TIMEOUT_SECONDS for seconds in cache.timeouts(name)):
             yield warning(
                 "W002",
                 f"The cache {alias!r} has no {name}, or one of more than a second. That is how long a page waits for a "

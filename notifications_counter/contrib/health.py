@@ -10,7 +10,7 @@ from health_check.base import HealthCheck
 from health_check.exceptions import ServiceUnavailable, ServiceWarning
 
 from ..exceptions import CounterError
-from ..monitoring.status import MAX_AGE, read_status, sentences
+from ..monitoring.status import MAX_AGE_SECONDS, read_status, sentences
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Counters(HealthCheck):  # type: ignore[misc]
     service is unavailable. The reason, which may name hosts and users, is only in the log of health_check.
     """
 
-    max_age: float = MAX_AGE
+    max_age: float = MAX_AGE_SECONDS
     timeout: timedelta = field(default=timedelta(seconds=10), repr=False)
 
     async def run(self) -> None:

@@ -60,7 +60,8 @@ def identify(connection: BaseDatabaseWrapper) -> Database:
 
 def look_up(connection: BaseDatabaseWrapper) -> Database:
     """Ask the database for its id. If it has none, make one, except in a transaction, which may be rolled back."""
-    ids, inside = _rows(connection), in_transaction(connection)
+    ids = _rows(connection)
+    inside = in_transaction(connection)
     table = connection.ops.quote_name(ids.model._meta.db_table)
     # Its own account of its name, because settings may differ between processes
     name = {

@@ -49,7 +49,8 @@ def forbid_transaction(using: str) -> None:
 def sees_what_others_see(connection: BaseDatabaseWrapper, table: str) -> bool:
     """Return whether the next statement sees all committed rows of a table and no others, so that what it counts is
     right for everyone. Asks the database, because its own settings, or raw SQL, may have decided that."""
-    table, is_alone = connection.ops.quote_name(table), not connection.in_atomic_block
+    table = connection.ops.quote_name(table)
+    is_alone = not connection.in_atomic_block
     if connection.vendor == "postgresql":
         return _ask(
             connection,

@@ -182,25 +182,22 @@ class Declaration(Owners):
         try:
             return self._buffers[database.id]
         except KeyError:
-            client = Refusing(database.problem) if database.problem else client_of(options.CACHE_ALIAS)
             base = f"{{{options.KEY_PREFIX}:{self.name}}}:{database.id}"
-            buffer = Buffer(client, base, self.fingerprint, self.name in database.declared)
-            return buffer if database.problem else self._buffers.setdefault(database.id, buffer)
+            if database.problem:
+                return Buffer(Refusing(options.CACHE_ALIAS, database.problem), base, self.fingerprint, False)
+            client, is_declared = client_of(options.CACHE_ALIAS), self.name in database.declared
+            return self._buffers.setdefault(database.id, Buffer(client, base, self.fingerprint, is_declared))
 
     @cached_property
     def _buffers(self) -> dict[str, Buffer]:
         return {}  # by id of the database
-
-    def is_silent(self, connection: BaseDatabaseWrapper) -> bool:
-        """Return whether this process believes that counting is off, and tells Redis nothing."""
-        return self.buffer_in(connection).is_silent
 
 
 @receiver(setting_changed)
 def _drop_buffers(*, setting: str, **_: object) -> None:
     if setting in ("CACHES", SETTING):
         for counter in declarations():
-            vars(counter).pop("_buffers", None)
+            counter._buffers.clear()
 
 
 def _identity(field: Field) -> tuple[str, str, str | None, str]:

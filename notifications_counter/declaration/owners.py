@@ -16,7 +16,7 @@ from django.db.models import Field, IntegerField, Model
 from ..exceptions import ConfigurationError
 from ..internals import BaseDatabaseWrapper, Param
 from ..models.fields import field_of, target_of
-from ..redis.replies import LIMIT, UNREADABLE
+from ..redis.replies import INTEGER_LIMIT, UNREADABLE
 from .primary_keys import CompositePk, First, Pk, fits, plain, primary_key, values_of
 
 
@@ -45,11 +45,15 @@ class Owners:
         return self._model(self.totals_label)
 
     def _model(self, label: str) -> type[Model]:
+        self.forbid_unused()
+        return apps.get_model(label)
+
+    def forbid_unused(self) -> None:
+        """Raise ConfigurationError if this is a built-in counter that the site does not use."""
         if not self.is_used:
             raise ConfigurationError(
                 f"The counter {self.name!r} is not in use. Add its name to NOTIFICATIONS_COUNTER['COUNTERS']."
             )
-        return apps.get_model(label)
 
     @cached_property
     def owner_fields(self) -> tuple[Field, ...]:
@@ -86,7 +90,7 @@ class Owners:
         """Return the primary key of an owner, given as an instance or a primary key. An owner of several columns is
         given as a sequence of these, and has a CompositePk. Raises ValueError for anything else."""
         if not self.has_several_columns:
-            if self.has_integer_pks and type(owner) is int and -LIMIT <= owner < LIMIT:
+            if self.has_integer_pks and type(owner) is int and -INTEGER_LIMIT <= owner < INTEGER_LIMIT:
                 return owner
             return self._pk(self.pk_fields[0], owner)
         return CompositePk(self._pks(self.pk_fields, owner))

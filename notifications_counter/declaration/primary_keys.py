@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from django.core.exceptions import ValidationError
 from django.db.models import Field
 
-from ..redis.replies import LIMIT
+from ..redis.replies import INTEGER_LIMIT
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ def plain(value: T) -> T:
 def fits(field: Field, pk: Pk) -> bool:
     """Return whether a database can store this primary key."""
     if isinstance(pk, int):
-        return -LIMIT <= pk < LIMIT
+        return -INTEGER_LIMIT <= pk < INTEGER_LIMIT
     if isinstance(pk, str):
         halves = any("\ud800" <= character <= "\udfff" for character in pk)  # of surrogate pairs
         return not halves and "\0" not in pk and len(pk) <= (field.max_length or len(pk))

@@ -22,14 +22,14 @@ from asgiref.sync import sync_to_async
 from ..conf import is_integer, is_seconds
 from ..declaration.primary_keys import plain
 from ..recipes import Recipe, Time, When, seconds
-from ..redis.calls import ARGUMENTS, Argument, Scripts, chunked, command, in_groups
+from ..redis.calls import MAX_ARGUMENTS, Argument, Scripts, chunked, command, in_groups
 from ..redis.replies import UNREADABLE, as_pairs, as_text
 
 SCRIPTS = Scripts(__package__)
 
 Event = dict[str, Any]
 
-DEPTH = 100
+MAX_DEPTH = 100
 """The most lists and dicts inside each other in a field. Python reads many more only if its stack is still short."""
 
 EVENTS_PER_CALL = 1000
@@ -60,7 +60,7 @@ class EventLog(Recipe):
         stored if one is invalid."""
         encoded = [_encode(event) for event in events]
         ids: list[int] = []
-        for some in in_groups(encoded, [len(event) for event in encoded], ARGUMENTS - 100):
+        for some in in_groups(encoded, [len(event) for event in encoded], MAX_ARGUMENTS - 100):
             ids += self._run("record_events", *chain.from_iterable(some))
         return ids
 
@@ -189,13 +189,13 @@ def _encode(event: Mapping[str, Any]) -> list[Argument]:
         except (RecursionError, TypeError, ValueError):
             what = f"the {type(value).__name__} in field {name!r:.200}"
             raise ValueError(f"JSON cannot represent {what}; convert it first.") from None
-        if text.count(b"[") + text.count(b"{") > DEPTH and _is_deep(value):
-            raise ValueError(f"Field {name!r:.200} is nested more than {DEPTH} deep; store a flatter value.")
+        if text.count(b"[") + text.count(b"{") > MAX_DEPTH and _is_deep(value):
+            raise ValueError(f"Field {name!r:.200} is nested more than {MAX_DEPTH} deep; store a flatter value.")
         flat += (name.encode(), text)
     return [kind, "" if time is None else _score(time), str(len(fields)), *flat]
 
 
-def _is_deep(value: object, most: int = DEPTH) -> bool:
+def _is_deep(value: object, most: int = MAX_DEPTH) -> bool:
     """Return whether more than ``most`` lists and dicts are inside each other."""
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else None
     return inside is not None and (most == 0 or any(_is_deep(each, most - 1) for each in inside))

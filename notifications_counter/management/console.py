@@ -21,7 +21,7 @@ from ..places import LocalCounter, local_counters
 from ..signals import event_reported
 from ..upkeep.findings import Result
 
-SIGN_OF_LIFE = 5.0
+PROGRESS_SECONDS = 5.0
 """Seconds between two lines of progress in a long step."""
 
 
@@ -62,7 +62,7 @@ class CounterCommand(BaseCommand):
 
     def show(self, step: str, done: int, total: int | None = None) -> None:
         """Say now and then how much of a long step is done. A step with a single piece is not worth it."""
-        is_due = done != total and time.monotonic() >= self._shown_at + SIGN_OF_LIFE
+        is_due = done != total and time.monotonic() >= self._shown_at + PROGRESS_SECONDS
         if is_due or self.verbosity > 1:
             self._shown_at = time.monotonic()
             self.say(f"{step}: {done:,} of {total:,}" if total else f"{step}: {done:,}")

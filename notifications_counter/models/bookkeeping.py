@@ -8,6 +8,7 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from ..buffer.types import EVERYONE
 from ..internals import Uncached
 from .fields import ExactCharField
 
@@ -128,3 +129,8 @@ class DoubtRequest(models.Model):
 
     def __str__(self) -> str:
         return f"{self.counter} {'*' if self.everyone else self.owner_key}"
+
+    @property
+    def named(self) -> str:
+        """The owner key, or EVERYONE, which PostgreSQL cannot store."""
+        return EVERYONE if self.everyone else self.owner_key

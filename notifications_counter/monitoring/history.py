@@ -10,9 +10,9 @@ from ..declaration import Declaration
 from ..events import EventLog
 from ..exceptions import BufferUnavailable
 from ..reports import EVENTS, report
-from ..timeseries import LARGEST, TimeSeries
+from ..timeseries import MAX_COUNT, TimeSeries
 
-LENGTH = 10_000
+MAX_EVENTS = 10_000
 """How many events are kept."""
 
 history = EventLog("history")
@@ -25,11 +25,11 @@ def keep(counter: Declaration, event: str, fields: Mapping[str, Any], **_: objec
         if EVENTS[event].is_kept:
             with working_on(counter.db):
                 history.record_event({"type": event, **fields})
-                history.trim_events(max_length=LENGTH)
+                history.trim_events(max_length=MAX_EVENTS)
         elif event == "stored":
             changes = {f"{counter.name}:{what}": fields[what] for what in ("added", "removed") if fields[what]}
             if changes:
                 with working_on(counter.db):
-                    TimeSeries().update_counters({name: min(number, LARGEST) for name, number in changes.items()})
+                    TimeSeries().update_counters({name: min(number, MAX_COUNT) for name, number in changes.items()})
     except BufferUnavailable as error:
         report("unrecorded", type=event, reason=str(error))

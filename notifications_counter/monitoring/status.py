@@ -28,21 +28,21 @@ from ..redis.replies import as_text
 from ..upkeep.phases import Phase, seconds_to_wait, situation_of
 from .display import duration, grouped, moment
 
-MAX_AGE = 300.0
+MAX_AGE_SECONDS = 300.0
 """Seconds that work may wait for the flusher before that is a problem."""
 
 MAX_OVERDUE = 10
 """Overdue intents of a counter up to this number are no problem. Whenever a process is killed between the announcement
 and the confirmation, or Redis answers too late, one is left until MAX_TRANSACTION_AGE."""
 
-MOST_REQUESTS = 10_000
-"""The most requests to count, also in ``waiting``. After an outage there may be many more, and monitoring should not
-wait for them."""
+MAX_REQUESTS = 10_000
+"""The most DoubtRequests to count, also in ``waiting``. After an outage there may be many more, and monitoring should
+not wait for them."""
 
-MOST_INTENTS = 100
+MAX_INTENTS = 100
 """The most intents of a counter to look at, because each may have a thousand owners."""
 
-DAY = 86400
+WARNING_SECONDS = 86400
 """Seconds during which a wrong count that the flusher has found is worth a warning."""
 
 
@@ -79,7 +79,7 @@ class CounterStatus:
     ``database``        an alias, and the ``schema`` of a tenant, if any
     ``error``           why the state could not be read; then the rest is unknown
     ``waiting``         owners that wait for the flusher: their changes in Redis, and of DoubtRequests the
-                        MOST_REQUESTS oldest
+                        MAX_REQUESTS oldest
     ``age``             for how long the flusher's oldest work has waited: a change, a request, an overdue intent, or
                         a walk at full speed; 0 if nothing waits
     ``in_flight``       intents that are announced and not confirmed; a transaction may have several
@@ -122,7 +122,7 @@ class CounterStatus:
     def place(self) -> Place:
         return Place(self.database, self.schema)
 
-    def problems(self, max_age: float = MAX_AGE) -> Iterator[Problem]:
+    def problems(self, max_age: float = MAX_AGE_SECONDS) -> Iterator[Problem]:
         """Yield what is wrong with the counter, for which the flusher's work may wait for ``max_age`` seconds."""
         if self.error:
             yield Problem(self.name, "unreachable", _("Redis or the database is unreachable."), self.error)
@@ -177,7 +177,7 @@ class CounterStatus:
 
     def warnings(self) -> Iterator[Problem]:
         """Yield what was wrong during the last day and may happen again, and what takes too long."""
-        if self.wrong_age is not None and self.wrong_age < DAY:
+        if self.wrong_age is not None and self.wrong_age < WARNING_SECONDS:
             text = _(
                 "flush_counters found a wrong count %(age)s ago, and put it in doubt. Something changes rows, or "
                 "stored totals, that the app cannot see. Look for raw SQL, a trigger or a restored backup. The log "
@@ -191,7 +191,7 @@ class CounterStatus:
             )
             text %= {"age": duration(self.walk_age), "limit": duration(options.WALK_SECONDS)}
             yield Problem(self.name, "walk", text)
-        if self.skipped_age is not None and self.skipped_age < DAY:
+        if self.skipped_age is not None and self.skipped_age < WARNING_SECONDS:
             text = _(
                 "A count could not be stored %(age)s ago. It is tried again once a day, and reads are right. The log "
                 "(skipped) names the owner, and says why."
@@ -234,7 +234,7 @@ class Status:
 
 
 # ------------------------------------------------------------------------ reading
-def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: float = MAX_AGE) -> Status:
+def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: float = MAX_AGE_SECONDS) -> Status:
     """Return the state of all counters: inside a tenant, only at its own place, and elsewhere at every place; or of
     those that ``local`` names. Work that has waited for ``max_age`` seconds is a problem. Does not raise if Redis or a
     database is unreachable.
@@ -290,10 +290,10 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
     phase, row, status = situation_of(counter)
     walked_at = row.walk_resumes_at.timestamp() if phase == Phase.WALKING else 0
     worked_at = max(status.ran_at, walked_at)
-    intents = list(islice(counter.buffer.intents(), MOST_INTENTS))
+    intents = list(islice(counter.buffer.intents(), MAX_INTENTS))
     late = (intent.late(status.now) for intent in intents if intent.began)  # without, it cannot be read
     waiting = DoubtRequest.objects.using(counter.db).filter(counter=counter.name)
-    requests = waiting.order_by("pk")[:MOST_REQUESTS].aggregate(number=Count("pk"), since=Min("created_at"))
+    requests = waiting.order_by("pk")[:MAX_REQUESTS].aggregate(number=Count("pk"), since=Min("created_at"))
     return CounterStatus(
         name or counter.name,
         counter.name,

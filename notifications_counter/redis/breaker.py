@@ -10,7 +10,8 @@ from ..conf import options
 from ..exceptions import BufferUnavailable
 from ..reports import report
 
-LOG_SECONDS = 60  # between two messages about the same refusal
+LOG_SECONDS = 60
+"""Seconds between two messages about the same refusal."""
 
 
 class Breaker:
@@ -35,11 +36,13 @@ class Breaker:
         if self.retry_at > now:
             wait = f"is not asked again for {math.ceil(self.retry_at - now)} s"
             raise BufferUnavailable(f"Redis (cache {self.alias!r}) {wait}, since it failed: {self.reason}")
-        self.oldest, self.retry_at = now, now + options.RETRY_AFTER
+        self.oldest = now
+        self.retry_at = now + options.RETRY_AFTER
 
     def trip(self, error: Exception) -> BufferUnavailable:
         """Note a failure, and return the exception to raise."""
-        now, self.reason = time.monotonic(), reason_of(error)
+        now = time.monotonic()
+        self.reason = reason_of(error)
         self.retry_at = now + options.RETRY_AFTER
         if self.down_since is None:
             self.down_since = now
@@ -48,13 +51,15 @@ class Breaker:
 
     def reset(self) -> None:
         """Note that Redis answers again."""
-        since, self.down_since = self.down_since, None
-        if since is not None:
-            report("redis_found", cache=self.alias, seconds=round(time.monotonic() - since, 3))
+        if self.down_since is not None:
+            seconds = time.monotonic() - self.down_since
+            self.down_since = None
+            report("redis_found", cache=self.alias, seconds=round(seconds, 3))
 
     def refused(self, name: str, error: Exception) -> BufferUnavailable:
         """Note that Redis, or the pool, has refused one call, and return the exception to raise. This is no outage."""
-        now, reason = time.monotonic(), reason_of(error)
+        now = time.monotonic()
+        reason = reason_of(error)
         about = name, reason.partition(" ")[0]  # the rest of a message may differ each time
         if now - self._logged.get(about, -math.inf) > LOG_SECONDS:
             self._logged[about] = now

@@ -13,10 +13,10 @@ Argument = str | bytes
 """What is sent. No number: hiredis takes its ``repr()``, where the handler of a signal may run. If that raises, as at a
 time limit, hiredis crashes the process."""
 
-ARGUMENTS = 3900
+MAX_ARGUMENTS = 3900
 """The most arguments of a command. Some managed servers refuse 4,000."""
 
-REASON = 300
+MAX_REASON_LENGTH = 300
 """The most characters of a reason or a failure that are noted."""
 
 

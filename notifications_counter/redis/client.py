@@ -22,7 +22,7 @@ from ..caches import SiteCache
 from ..conf import options, shown
 from ..exceptions import BufferUnavailable
 from .breaker import Breaker
-from .calls import REASON, Answer, Argument, Call, Scripts, command
+from .calls import MAX_REASON_LENGTH, Answer, Argument, Call, Scripts, command
 from .connection import FAILURES, Connection
 from .replies import as_text
 
@@ -38,10 +38,27 @@ OLD_SECONDS = 60
 """The age at which a connection is closed. If the address leads to a new master while the old one lives on, that one
 would go on answering, and what it is told is lost."""
 
-NOTE_SECONDS = 10  # between two notes of a process about trouble
-RECENT_SECONDS = 60  # after these, trouble that no process has noted again is over
+NOTE_SECONDS = 10
+"""Seconds between two notes of a process about trouble."""
+
+RECENT_SECONDS = 60
+"""Seconds after which trouble that no process has noted again is over."""
 
 _clients: dict[str, Client] = {}
+
+
+class _Thread(threading.local):
+    """What a thread holds: one connection, or none."""
+
+    def __init__(self) -> None:
+        self.held: list[Connection] = []
+
+    def take(self) -> Connection | None:
+        """Take the connection. What interrupts the thread meanwhile, such as a handler of a signal, gets another."""
+        try:
+            return self.held.pop()
+        except IndexError:
+            return None
 
 
 @receiver(setting_changed)
@@ -81,7 +98,7 @@ class Client:
     def __init__(self, alias: str):
         self.alias = alias
         self.breaker = Breaker(alias if shown(alias) == repr(alias) else "***")
-        self._thread = threading.local()
+        self._thread = _Thread()
         self._held: WeakSet[Connection] = WeakSet()  # of all threads
         self._noted_at = -math.inf
 
@@ -150,7 +167,7 @@ class Client:
         if time.monotonic() - self._noted_at >= NOTE_SECONDS:
             self._noted_at = time.monotonic()
             with suppress(*FAILURES):
-                self._exchange([trouble_call(reason[:REASON])])
+                self._exchange([trouble_call(reason[:MAX_REASON_LENGTH])])
 
     # ---------------------------------------------------------- connections
     @cached_property
@@ -179,7 +196,10 @@ class Client:
         except FAILURES:
             raise
         except BaseException:
-            self.redis.disconnect_connection_pools() if self._pool is None else self._pool.disconnect()
+            if self._pool is None:
+                self.redis.disconnect_connection_pools()
+            else:
+                self._pool.disconnect()
             raise
 
     def _exchange(self, calls: Sequence[Call], wait: bool = True) -> list[Answer]:
@@ -193,16 +213,15 @@ class Client:
         except BaseException:
             connection.release(close=True)
             raise
-        if connection.is_held and "held" not in vars(self._thread):
-            self._thread.held = connection
+        if connection.is_held and not self._thread.held:
+            self._thread.held.append(connection)
         else:
             connection.release()
         return answers
 
     def _take(self) -> Connection:
-        """Return the connection that this thread holds, or one of the pool. What interrupts the thread meanwhile, such
-        as a handler of a signal, gets another one."""
-        held: Connection | None = vars(self._thread).pop("held", None)
+        """Return the connection that this thread holds, or one of the pool."""
+        held = self._thread.take()
         oldest = max(self.breaker.oldest, time.monotonic() - OLD_SECONDS)
         if held is not None:
             if held.opened >= oldest and held.is_usable(FRESH_SECONDS):
@@ -218,7 +237,7 @@ class Client:
 
     def let_go(self) -> None:
         """Read what this thread is owed, and give its connection back."""
-        held: Connection | None = vars(self._thread).pop("held", None)
+        held = self._thread.take()
         if held is not None:
             held.release(close=not held.is_usable())
 
@@ -245,7 +264,8 @@ class Client:
 class Refusing(Client):
     """Stands for the client where a database has no id, to which keys could belong. Each call is refused."""
 
-    def __init__(self, reason: str):
+    def __init__(self, alias: str, reason: str):
+        super().__init__(alias)
         self.reason = reason
 
     def send(self, calls: Sequence[Call], urgent: bool = False, wait: bool = True) -> list[Any]:

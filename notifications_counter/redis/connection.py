@@ -39,7 +39,8 @@ class Connection:
         self.owed: list[Call] = []
         self.late: list[Answer] = []
         self.known: set[str] = set()
-        self._pid, self._used = os.getpid(), time.monotonic()
+        self._pid = os.getpid()
+        self._used = time.monotonic()
         self._connection = pool.get_connection()
         self._connection.register_connect_callback(self._begin_anew)
         self.opened = _opened.get(self._connection, -math.inf)
@@ -51,7 +52,8 @@ class Connection:
         """Send calls in one go. Returns each call that was owed a reply with this reply, which may be a ResponseError;
         without ``wait`` nothing, so that the calls are owed theirs, unless the server has yet to learn a script: then
         it may have to be sent again, before anything else. Raises one of FAILURES."""
-        connection, is_first = self._connection, not self.owed
+        connection = self._connection
+        is_first = not self.owed
         if len(calls) == 1:
             connection.send_command(*calls[0].arguments, check_health=is_first)
         else:

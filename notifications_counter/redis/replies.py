@@ -8,8 +8,8 @@ from typing import Any
 UNREADABLE = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
 """The exceptions that foreign data raises when it is read."""
 
-LIMIT = 2**63
-"""Redis and databases store integers of 64 bits."""
+INTEGER_LIMIT = 2**63
+"""Redis and databases store integers of 64 bits: at least its negative, and less than it."""
 
 
 def as_text(value: object) -> str:
@@ -28,7 +28,7 @@ def as_integer(number: Any) -> int | None:
         found = int(number)
     except (TypeError, ValueError):
         return None
-    return found if -LIMIT <= found < LIMIT else None
+    return found if -INTEGER_LIMIT <= found < INTEGER_LIMIT else None
 
 
 def as_pairs(reply: Any) -> Iterable[tuple[Any, Any]]:

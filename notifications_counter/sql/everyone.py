@@ -14,17 +14,16 @@ from ..declaration.primary_keys import First, Pk, values_of
 from ..internals import Param
 from ..redis.replies import UNREADABLE
 
-PAGE = 1000
-"""Owners in a page."""
-
 
 def page(counter: Declaration, after: str | None, size: int) -> list[Pk]:
     """Return the first primary keys after an owner key, of owners that have rows that count, or a stored total. None
     stands for the beginning: an empty text may be an owner key."""
-    start, connection = _position(counter, after), connections[counter.db]
+    start = _position(counter, after)
+    connection = connections[counter.db]
     rows = QuerySet[Model](counter.source).filter(counter.q)
     columns = [f"counted_owner{i}" for i in range(len(counter.pk_fields))]
-    parts, params = list[str](), list[Param]()
+    parts: list[str] = []
+    params: list[Param] = []
     for queryset, fields in ((rows, counter.owner_fields), (QuerySet[Model](counter.totals), counter.total_fields)):
         names = [field.attname for field in fields]
         owners = queryset.filter(_after(names, start), **{f"{name}__isnull": False for name in names})

@@ -13,9 +13,12 @@ from ..declaration.primary_keys import Pk
 from ..internals import BaseDatabaseWrapper, Param
 from ..redis.calls import chunked
 
-SHORT_LIST = 100
+MAX_LISTED_PKS = 100
 """The most primary keys of one column that PostgreSQL gets as a list. An array is faster to bind and to parse if it is
 longer."""
+
+MAX_PARAMS = 5000
+"""The most parameters of a statement, where the database takes as many."""
 
 
 def is_one_of(
@@ -32,8 +35,10 @@ def is_one_of(
     different = [list(dict.fromkeys(column)) for column in values]
     parts = [_is_in(*each, connection) for each in zip(columns, counter.pk_fields, different, strict=True)]
     if prod(map(len, different)) > len(set(pks)):
-        names, row = ", ".join(columns), f"({', '.join(['%s'] * len(columns))})"
-        rows, flat = ", ".join([row] * len(pks)), [value for row in zip(*values, strict=True) for value in row]
+        names = ", ".join(columns)
+        row = f"({', '.join(['%s'] * len(columns))})"
+        rows = ", ".join([row] * len(pks))
+        flat = [value for pk in zip(*values, strict=True) for value in pk]
         if connection.vendor == "postgresql":  # IS TRUE: a filter by a hash table, never a join
             parts.append((f"(({names}) IN (SELECT * FROM unnest({arrays(counter, connection)}))) IS TRUE", values))
         elif connection.vendor == "sqlite":  # for several lists, it would look up each combination of their values
@@ -45,7 +50,7 @@ def is_one_of(
 
 def _is_in(name: str, field: Field, values: list[Param], connection: BaseDatabaseWrapper) -> tuple[str, list[Param]]:
     """Return a condition for rows with one of these values in this column, and its parameters."""
-    if connection.vendor != "postgresql" or len(values) <= SHORT_LIST:  # only faster
+    if connection.vendor != "postgresql" or len(values) <= MAX_LISTED_PKS:  # only faster
         return f"{name} IN ({', '.join(['%s'] * len(values))})", values
     # With a join, or an array that it has to compute or to cast, PostgreSQL may compare each row with each key.
     kind = str(field.rel_db_type(connection))
@@ -74,7 +79,7 @@ def arrays(counter: Declaration, connection: BaseDatabaseWrapper) -> str:
 
 def per_statement(items: Sequence[Pk], using: str) -> Sequence[Sequence[Pk]]:
     """Return items in chunks that fit into the parameters of one statement."""
-    size = min(connections[using].features.max_query_params or 5000, 5000) * 9 // 10
+    size = min(connections[using].features.max_query_params or MAX_PARAMS, MAX_PARAMS) * 9 // 10
     if items and isinstance(items[0], tuple):  # a composite primary key
         size //= len(items[0])
     return chunked(items, size)

@@ -50,7 +50,8 @@ class Target:
 
     def store(self, counts: Mapping[Pk, int]) -> None:
         """Store the counts of these owners, in one statement: the chunk is a table in it."""
-        row, others = self.model(), other_fields(self.counter)
+        row = self.model()
+        others = other_fields(self.counter)
         updated_at = field_of(self.model, "updated_at").get_db_prep_save(timezone.now(), self.connection)
         values = [updated_at, *(f.get_db_prep_save(f.pre_save(row, add=True), self.connection) for f in others)]
         columns = ", ".join(
@@ -105,7 +106,8 @@ class Target:
 
     def stored(self, pks: Sequence[Pk]) -> dict[Pk, int]:
         """Return the stored totals of these owners, where they exist."""
-        found, owner = dict[Pk, int](), ", ".join(self.owner_columns)
+        found: dict[Pk, int] = {}
+        owner = ", ".join(self.owner_columns)
         for chunk in chunked(pks, OWNERS_PER_CALL):
             where, params = is_one_of(self.counter, self.owner_columns, chunk, self.connection)
             with self.connection.cursor() as cursor:  # the ORM is slower

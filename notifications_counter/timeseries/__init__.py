@@ -21,28 +21,28 @@ from asgiref.sync import sync_to_async
 from ..conf import is_integer
 from ..declaration.primary_keys import plain
 from ..recipes import Recipe, Time, When, seconds
-from ..redis.calls import ARGUMENTS, Scripts, command, in_groups
+from ..redis.calls import MAX_ARGUMENTS, Scripts, command, in_groups
 from ..redis.replies import as_bytes, as_pairs, as_text
 
 SCRIPTS = Scripts(__package__)
 
 PRECISIONS = (1, 5, 60, 300, 3600, 18000, 86400)
 """Seconds, as in the book."""
-SAMPLES = 120
-COARSEST = 2_678_400
-"""31 days, in seconds."""
-MOST_SAMPLES = 10_000
+DEFAULT_SAMPLES = 120
+MAX_SAMPLES = 10_000
+MAX_PRECISION_SECONDS = 2_678_400
+"""31 days."""
 NAMES_PER_CALL = 50
 """The most names that one script call updates."""
-PAGE_WORK = 10_000
+SLICES_PER_CALL = 10_000
 """Slices that one script call of a cleaner looks at, so that it blocks Redis for only a few milliseconds. A counter
 itself takes as long as 20 of them."""
-LATEST = 32_503_680_000
+YEAR_3000 = 32_503_680_000
 """The year 3000, in seconds. A later time must be in milliseconds."""
-DIGITS = 15
+MAX_DIGITS = 15
 """The most digits of a count. Lua's numbers hold them exactly."""
-LARGEST = 10**DIGITS - 1
-LONGEST = 200
+MAX_COUNT = 10**MAX_DIGITS - 1
+MAX_NAME_LENGTH = 200
 """The most characters of a name."""
 
 
@@ -66,20 +66,21 @@ class TimeSeries(Recipe):
     def __init__(
         self,
         precisions: Sequence[int] = PRECISIONS,
-        samples: int = SAMPLES,
+        samples: int = DEFAULT_SAMPLES,
         name: str = "count",
         alias: str | None = None,
         shared: bool = False,
     ):
         super().__init__(name, alias, shared)
         is_list = isinstance(precisions, list | tuple)
-        are_valid = is_list and all(is_integer(each) and 0 < each <= COARSEST for each in precisions)
+        are_valid = is_list and all(is_integer(each) and 0 < each <= MAX_PRECISION_SECONDS for each in precisions)
         if not are_valid or not 0 < len(precisions) == len(set(precisions)):
             raise ValueError(
-                f"precisions={precisions!r:.200}: pass a list of distinct integers from 1 to {COARSEST} seconds."
+                f"precisions={precisions!r:.200}: pass a list of distinct integers from 1 to {MAX_PRECISION_SECONDS} "
+                "seconds."
             )
-        if not is_integer(samples) or not 0 < samples <= MOST_SAMPLES:
-            raise ValueError(f"samples={samples!r:.200}: pass an integer from 1 to {MOST_SAMPLES}.")
+        if not is_integer(samples) or not 0 < samples <= MAX_SAMPLES:
+            raise ValueError(f"samples={samples!r:.200}: pass an integer from 1 to {MAX_SAMPLES}.")
         self.precisions = sorted(precisions, reverse=True)
         """Seconds, coarsest first."""
         self.samples = samples
@@ -102,7 +103,8 @@ class TimeSeries(Recipe):
         counts = {_valid(name): count for name, count in counts.items()}
         base, precisions = self.base, self.precisions
         per_name = len(precisions) + 1
-        for some in in_groups(list(counts), [per_name] * len(counts), min(NAMES_PER_CALL * per_name, ARGUMENTS - 1000)):
+        most = min(NAMES_PER_CALL * per_name, MAX_ARGUMENTS - 1000)
+        for some in in_groups(list(counts), [per_name] * len(counts), most):
             keys = [f"{base}:known", *(f"{base}:{precision}:{name}" for name in some for precision in precisions)]
             numbers = (self.samples, len(precisions), *precisions, *(counts[name] for name in some))
             self.client.ask(SCRIPTS.call("update_series", keys, time, *map(str, numbers)))
@@ -124,7 +126,7 @@ class TimeSeries(Recipe):
         name = _valid(name)
         self._check_precision(precision)
         first = 0 if start is None else _whole(start, math.ceil)
-        end_ = LATEST if end is None else _whole(end, math.ceil)
+        end_ = YEAR_3000 if end is None else _whole(end, math.ceil)
         key = f"{self.base}:{precision}:{name}"
         [(clock, flat)] = self.client.ask(SCRIPTS.call("read_series", [key]))
         counts = {int(slice_): int(count) for slice_, count in as_pairs(flat)}
@@ -185,7 +187,7 @@ class TimeSeries(Recipe):
             first, end = _range(precision)
             low, window = as_bytes(first), str(self.samples * precision)
             while True:
-                call = SCRIPTS.call("clean_series", [known], low, end, window, time, str(PAGE_WORK))
+                call = SCRIPTS.call("clean_series", [known], low, end, window, time, str(SLICES_PER_CALL))
                 [(last, counters, slices, gone)] = self.client.ask(call)
                 if not last:
                     break
@@ -226,8 +228,9 @@ def _valid(name: object) -> str:
     name = plain(name)
     if not isinstance(name, str) or not name:
         raise ValueError(f"{name!r:.200} is not a name for a counter; pass a string that is not empty.")
-    if len(name) > LONGEST:
-        raise ValueError(f"The name {name[:20]!r}… has {len(name)} characters; pass one with at most {LONGEST}.")
+    if len(name) > MAX_NAME_LENGTH:
+        fact = f"The name {name[:20]!r}… has {len(name)} characters"
+        raise ValueError(f"{fact}; pass one with at most {MAX_NAME_LENGTH}.")
     # Control characters, and surrogates, which cannot be sent.
     if any(c in "{}" or unicodedata.category(c) in ("Cc", "Cs") for c in name):
         raise ValueError(f"The name {name!r} has braces or control characters; pass one without them.")
@@ -235,14 +238,14 @@ def _valid(name: object) -> str:
 
 
 def _check_count(count: object) -> None:
-    if not is_integer(count) or not 0 < abs(count) <= LARGEST:
-        raise ValueError(f"count={count!r:.200}: pass an integer that is not 0 and has at most {DIGITS} digits.")
+    if not is_integer(count) or not 0 < abs(count) <= MAX_COUNT:
+        raise ValueError(f"count={count!r:.200}: pass an integer that is not 0 and has at most {MAX_DIGITS} digits.")
 
 
 def _whole(time: Time, rounded: Callable[[float], int] = math.floor) -> int:
     """Return a time in whole seconds."""
     number = seconds(time)
-    if not 0 <= number < LATEST:
+    if not 0 <= number < YEAR_3000:
         raise ValueError(f"{time!r:.200} is not between the years 1970 and 3000; pass seconds, not milliseconds.")
     return rounded(number)
 

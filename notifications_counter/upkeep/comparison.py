@@ -8,7 +8,7 @@ from typing import NamedTuple
 from django.db import OperationalError, connections
 from django.db.models import Q
 
-from ..buffer.types import Look
+from ..buffer.types import EVERYONE, Look
 from ..declaration import Declaration
 from ..declaration.primary_keys import Pk
 from ..models import CounterState, DoubtRequest
@@ -75,14 +75,14 @@ def _wrong_total(look: Look, rows: int, stored: int) -> int | None:
 
 
 def _announced(counter: Declaration, pks: Sequence[Pk]) -> set[str]:
-    """Return the owner keys that a DoubtRequest or an intent names, even one that is grounded. All of these owners, if
-    it is for everyone."""
+    """Return the owner keys that a DoubtRequest or an intent names, even one that is grounded; all of these owners, if
+    one names EVERYONE."""
     owner_keys = set(map(str, pks))
     requests = DoubtRequest.objects.using(counter.db).filter(counter=counter.name)
-    named = requests.filter(Q(everyone=True) | Q(owner_key__in=owner_keys)).values_list("owner_key", "everyone")
-    groups = [intent.owner_keys for intent in counter.buffer.intents()]
-    groups += [() if everyone else (owner_key,) for owner_key, everyone in named]
-    return owner_keys if () in groups else set().union(*groups)
+    named = {each.named for each in requests.filter(Q(everyone=True) | Q(owner_key__in=owner_keys))}
+    for intent in counter.buffer.intents():
+        named.update(intent.owner_keys)
+    return owner_keys if EVERYONE in named else named
 
 
 def _is_settled(counter: Declaration, state: CounterState | None) -> bool:

@@ -13,10 +13,10 @@ from ..declaration.primary_keys import Pk
 from ..reports import report
 from .phases import state_row
 
-EXAMPLES = 5
+MAX_EXAMPLES = 5
 """How many owners the log names."""
 
-DIFFERENCES = 1000
+MAX_DIFFERENCES = 1000
 """How many wrong counts a result describes."""
 
 
@@ -46,7 +46,7 @@ class Result:
     def add_wrong(self, found: Sequence[Difference]) -> None:
         """Add wrong counts."""
         self.wrong += len(found)
-        self.differences += found[: DIFFERENCES - len(self.differences)]
+        self.differences += found[: MAX_DIFFERENCES - len(self.differences)]
 
 
 def record_wrong(counter: Declaration, wrong: Sequence[Difference]) -> None:
@@ -64,4 +64,4 @@ def record_skipped(counter: Declaration, reasons: dict[str, str]) -> None:
 def _record(event: str, counter: Declaration, examples: Sequence[str]) -> None:
     if number := len(examples):
         state_row(counter).update(**{event: F(event) + number, f"{event}_at": timezone.now()})
-        report(event, counter, owners=number, examples="; ".join(examples[:EXAMPLES]))
+        report(event, counter, owners=number, examples="; ".join(examples[:MAX_EXAMPLES]))

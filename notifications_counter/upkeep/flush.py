@@ -7,6 +7,7 @@ generation, in the same transaction, and only from what the flush has seen: so o
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,32 +16,48 @@ from uuid import uuid4
 from django.core.exceptions import ValidationError
 from django.db import DatabaseError, OperationalError, connections, transaction
 
-from ..buffer.types import Fetched
-from ..databases.errors import refuses_a_value
+from ..buffer.types import OWNERS_PER_CALL, Fetched
+from ..databases.errors import EXPECTED, refuses_a_value
 from ..declaration import Declaration
 from ..declaration.primary_keys import Pk
 from ..models import Mark
 from ..redis.calls import chunked
-from ..redis.replies import LIMIT
+from ..redis.replies import INTEGER_LIMIT
 from ..reports import report
 from ..sql.counts import count_rows
-from ..sql.everyone import PAGE
 from ..sql.target import Target
 from .comparison import compare, count_or_skip
 from .findings import Result, record_skipped
+from .heal import HEAL_SECONDS, heal
 from .phases import row_in_force, state_row
 
-CHUNK = 20_000
-"""Owners that a statement stores."""
+OWNERS_PER_CHUNK = 20_000
+"""The most owners that a statement stores, and that are in memory."""
 
-CHEAP = 100
+MAX_COMPARED_TOTAL = 100
 """The highest cached total, without its sign, that a flush compares with the rows."""
 
-COMPARED = 10_000
-"""Owners that a flush compares at most."""
-
-COMPARING = 5
+COMPARE_SECONDS = 5
 """Seconds after which a flush compares no further page: each owner may have many rows that do not count."""
+
+
+def heal_and_flush(counter: Declaration) -> tuple[Result, Result]:
+    """Heal and flush a counter, as the flusher does. Return what each did, and note in Redis whether it failed. If the
+    heal is unfinished, call this again."""
+    try:
+        healed = heal(counter, HEAL_SECONDS)
+        flushed = Flush(counter, math.inf).run()
+    except Exception as error:
+        _note_run(counter, f"{type(error).__name__}: {' '.join(str(error).split())}")
+        raise
+    _note_run(counter)
+    return healed, flushed
+
+
+def _note_run(counter: Declaration, failure: str = "") -> None:
+    """Note a run for monitoring, which sees itself if Redis or the database is out of reach."""
+    with suppress(*EXPECTED):
+        counter.buffer.note_run(failure)
 
 
 class Flush:
@@ -53,7 +70,6 @@ class Flush:
         self.result = Result()
         self.target = Target(counter, connections[counter.db])
         self.mark = Mark()  # the one in the row, which run() reads
-        self.comparable = COMPARED
         self.skipped: dict[str, str] = {}  # owner keys of the chunk that cannot be stored, and why
 
     def run(self) -> Result:
@@ -78,7 +94,7 @@ class Flush:
             return False
         done = self.mark.stored(batch)
         while done < size:
-            end = min(done + CHUNK, size)
+            end = min(done + OWNERS_PER_CHUNK, size)
             fetched = buffer.fetch(done, end - 1)
             counts = self._counts(fetched)
             if not self._store(counts, Mark.of_chunk(batch, end)):
@@ -106,29 +122,28 @@ class Flush:
                 to_count.append(pk)
             else:
                 counts[pk] = total
-                if abs(total) <= CHEAP:
+                if abs(total) <= MAX_COMPARED_TOTAL:
                     cheap.append(pk)
-        for some in chunked(to_count, PAGE):
+        for some in chunked(to_count, OWNERS_PER_CALL):
             counts |= count_or_skip(self.counter, some, self.result)
         self._compare(cheap, counts)
-        for pk in [pk for pk, count in counts.items() if not -LIMIT <= count < LIMIT]:  # MariaDB would round it
-            self._skip(pk, counts)
+        for pk in [pk for pk, count in counts.items() if not -INTEGER_LIMIT <= count < INTEGER_LIMIT]:
+            self._skip(pk, counts)  # MariaDB would round it
         return counts
 
     def _compare(self, cheap: Sequence[Pk], counts: dict[Pk, int]) -> None:
-        """Compare these cached totals with the rows, and store the latter. After COMPARED owners, COMPARING
-        seconds, or a time limit of the database, the others are trusted."""
+        """Compare these cached totals with the rows, and store the latter. After COMPARE_SECONDS, or a time limit of
+        the database, the others are trusted."""
         # rule: compared
-        cheap, differ = cheap[: self.comparable], list[Pk]()
-        self.comparable -= len(cheap)
+        differ = list[Pk]()
         with suppress(OperationalError):
-            for some in chunked(cheap, PAGE):
-                if time.monotonic() > self.started + COMPARING:
+            for some in chunked(cheap, OWNERS_PER_CALL):
+                if time.monotonic() > self.started + COMPARE_SECONDS:
                     break
                 rows = count_rows(self.counter, some)
                 differ += [pk for pk in some if rows[pk] != counts[pk]]
                 counts |= rows
-        for some in chunked(differ, PAGE):  # most of them are changing
+        for some in chunked(differ, OWNERS_PER_CALL):  # most of them are changing
             compare(self.counter, some, self.result)
 
     def _store(self, counts: dict[Pk, int], mark: Mark) -> bool:

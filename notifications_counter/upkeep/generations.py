@@ -28,7 +28,8 @@ def forbid_replaced(counter: Declaration) -> None:
 
 def forbid_other_rows(counter: Declaration) -> None:
     """Raise ConfigurationError if the database shows this connection other rows than everyone else."""
-    connection, table = connections[counter.db], counter.source._meta.db_table
+    connection = connections[counter.db]
+    table = counter.source._meta.db_table
     if connection.vendor != "sqlite" and not sees_what_others_see(connection, table):
         raise ConfigurationError(
             f"What this connection sees of {table} can't be stored: PostgreSQL hides rows from it by row-level "
@@ -67,6 +68,6 @@ def begin_generation(counter: Declaration, reason: str = "") -> None:
         mark = Mark.of_generation()
         if not buffer.begin_generation(mark, server, deploy_seconds()):
             return
-        since, walk = row.declared_at or timezone.now(), walk_from_the_start(CounterState.FULL_SPEED)
-        state_row(counter).update(mark=mark, declared_at=since, **walk)
+        walk = walk_from_the_start(CounterState.FULL_SPEED)
+        state_row(counter).update(mark=mark, declared_at=row.declared_at or timezone.now(), **walk)
     report("generation", counter, level=logging.WARNING if row.mark else logging.INFO, reason=reason)

@@ -4,20 +4,20 @@ begins a generation if Redis or the database has lost something, and walks over 
 from __future__ import annotations
 
 from ..buffer import Buffer
+from ..buffer.types import OWNERS_PER_CALL
 from ..conf import options
 from ..databases.transactions import forbid_transaction
 from ..declaration import Declaration
 from ..internals import unknown_methods
 from ..models import DoubtRequest
-from ..sql.everyone import PAGE
 from .findings import Result
 from .generations import begin_generation, forbid_other_rows, forbid_replaced
 from .phases import Phase, row_of, situation_of
 from .switch import settle, switch_off
 from .walk import Walker
 
-SECONDS = 5.0
-"""For how long one heal walks."""
+HEAL_SECONDS = 5.0
+"""Seconds for which one heal walks."""
 
 
 def heal(counter: Declaration, seconds: float) -> Result:
@@ -41,13 +41,10 @@ def _doubt_requested(counter: Declaration) -> None:
     have committed, so a count of rows sees their changes."""
     rows = DoubtRequest.objects.using(counter.db)
     requests = rows.filter(counter=counter.name).order_by("pk")
-    while found := list(requests.values_list("pk", "owner_key", "everyone")[:PAGE]):
-        if any(everyone for *_, everyone in found):
-            counter.buffer.doubt_everyone()
-        else:
-            counter.buffer.doubt(list({owner_key for _, owner_key, _ in found}))
-        rows.filter(pk__in=[pk for pk, *_ in found]).delete()
-        requests = requests.filter(pk__gt=found[-1][0])  # PostgreSQL would read deleted rows again and again
+    while found := list(requests[:OWNERS_PER_CALL]):
+        counter.buffer.doubt(list({request.named for request in found}))
+        rows.filter(pk__in=[request.pk for request in found]).delete()
+        requests = requests.filter(pk__gt=found[-1].pk)  # PostgreSQL would read deleted rows again and again
 
 
 def _ground_overdue(buffer: Buffer) -> None:

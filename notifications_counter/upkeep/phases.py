@@ -60,7 +60,9 @@ class Situation(NamedTuple):
 def situation_of(counter: Declaration) -> Situation:
     """Ask the database and Redis. BufferUnavailable, or a database error, if one is out of reach."""
     # The row comes last: if a flusher has just stored a batch there, Redis had not dropped it yet.
-    status, server, row = counter.buffer.status(), counter.buffer.server(), row_of(counter)
+    status = counter.buffer.status()
+    server = counter.buffer.server()
+    row = row_of(counter)
     return Situation(phase_of(row, status, server, counter.fingerprint), row, status)
 
 

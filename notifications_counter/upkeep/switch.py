@@ -96,9 +96,13 @@ def _lock_row(counter: Declaration) -> tuple[CounterState, bool]:
 def _start_waiting(counter: Declaration, row: CounterState, declared_at: datetime) -> None:
     """Declare a counter. No generation begins until all processes know it (rule: window)."""
     others = {*row.replaced.split(), row.fingerprint} - {counter.fingerprint, ""}
-    row.replaced, row.healed_at = " ".join(sorted(others)), timezone.now()
-    row.fingerprint, row.declared_at, row.off_since = counter.fingerprint, declared_at, None
-    row.mark = row.walk_speed = ""
+    row.replaced = " ".join(sorted(others))
+    row.healed_at = timezone.now()
+    row.fingerprint = counter.fingerprint
+    row.declared_at = declared_at
+    row.off_since = None
+    row.mark = ""
+    row.walk_speed = ""
     row.save(using=counter.db)
     counter.buffer.await_generation()
 

@@ -18,6 +18,7 @@ from uuid import uuid4
 from django.db import OperationalError, connections
 from django.utils import timezone
 
+from ..buffer.types import OWNERS_PER_CALL
 from ..conf import options
 from ..databases.transactions import forbid_transaction
 from ..declaration import Declaration
@@ -25,14 +26,14 @@ from ..declaration.primary_keys import Pk
 from ..models import CounterState
 from ..redis.calls import chunked
 from ..reports import report
-from ..sql.everyone import PAGE, page
+from ..sql.everyone import page
 from ..sql.target import Target
 from .comparison import compare, count_or_skip
 from .findings import Result
 from .generations import forbid_other_rows, forbid_replaced, walk_from_the_start
 from .phases import row_in_force
 
-SHARE = 0.05
+GENTLE_SHARE = 0.05
 """The part of the flusher's time that a gentle walk takes at most."""
 
 
@@ -76,7 +77,7 @@ class Walker:
     def _page(self, after: str | None) -> list[Pk]:
         """Return the next owners after an owner key, None for the first. Pages get smaller while the database fails to
         find them, as after a time limit."""
-        for size in (PAGE, 30):
+        for size in (OWNERS_PER_CALL, 30):
             with suppress(OperationalError):
                 return page(self.counter, after, size)
         return page(self.counter, after, 1)
@@ -101,7 +102,7 @@ class Walker:
                     report("walked", self.counter)
                 break
             (self.compare_page if is_gentle else self.compare_stored)(pks)
-            rest = (time.monotonic() - started) * (1 / SHARE - 1) if is_gentle else 0
+            rest = (time.monotonic() - started) * (1 / GENTLE_SHARE - 1) if is_gentle else 0
             resumes_at = timezone.now() + timedelta(seconds=rest)
             is_ours = self._move(row, walked_to=str(pks[-1]), walk_resumes_at=resumes_at)
             report("compared", self.counter, owners=self.result.owners)
@@ -141,7 +142,7 @@ def recount(
     walker = Walker(counter, seconds, dry_run)
     if pks is None:
         walker.compare_everyone()
-    for some in chunked(list(dict.fromkeys(pks or ())), PAGE):
+    for some in chunked(list(dict.fromkeys(pks or ())), OWNERS_PER_CALL):
         walker.compare_page(some)
     if walker.result.owners and not dry_run:
         report("recount", counter, owners=walker.result.owners, wrong=walker.result.wrong)

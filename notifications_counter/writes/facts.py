@@ -20,7 +20,7 @@ from ..declaration import Declaration
 from ..declaration.condition import NOT_NULL, PLAIN, Facts, facts_of_where
 from ..internals import BaseDatabaseWrapper, DeferredAttribute, OnConflict, Query
 from ..models.fields import ExactCharField, field_of, is_converted_by_django, target_of
-from .change import Change, OwnerKey, add
+from .change import Change, add
 from .rows import Sums, is_of_one_table
 from .statements import Statement
 
@@ -92,7 +92,7 @@ class Effect(NamedTuple):
         said = [each.owner_key for each in (self.before, self.after) if each.value != 0]
         return {owner_key for owner_key in said if isinstance(owner_key, str)}
 
-    def deltas(self, sums: Sums) -> dict[OwnerKey, Delta]:
+    def deltas(self, sums: Sums) -> dict[str, Delta]:
         """Return the deltas, given what the rows add before it, if it says what becomes of a row."""
         deltas: dict[str | Unnamed | None, int] = dict.fromkeys(sums, 0)
         for owner_key, (total, number) in sums.items():
@@ -125,7 +125,8 @@ def facts_before(query: Query) -> Facts:
     # An UPDATE of a parent's columns: Django selects the rows, and updates them by primary keys a moment later.
     if not is_of_one_table(query) or getattr(query, "related_updates", None):
         return {}
-    facts, model = facts_of_where(query.where)[0], query.get_meta().model
+    facts, _ = facts_of_where(query.where)
+    model = query.get_meta().model
     for name, value in facts.items():
         if isinstance(value, str) and not isinstance(target_of(field_of(model, name)), ExactCharField):
             facts[name] = NOT_NULL

@@ -16,7 +16,6 @@ from typing import Any
 
 from django.db.backends.signals import connection_created
 
-from ..databases.routing import alias_for
 from ..declaration import counters_of_table
 from ..internals import (
     METHODS,
@@ -70,9 +69,10 @@ def _hook(kind: type[SQLCompiler], name: str) -> Execute:
     def execute(compiler: Any, *args: Any, **kwargs: Any) -> object:
         # If the method is inherited, others may still patch that of the parent.
         run = partial(original, compiler) if original else getattr(super(kind, compiler), name)
-        query, connection, counters = compiler.query, compiler.connection, _counters_of(compiler)
+        counters = _counters_of(compiler)
         if not counters:
             return run(*args, **kwargs)
+        query, connection = compiler.query, compiler.connection
         fields = None  # those to return
         if kind is SQLInsertCompiler or name == "execute_returning_sql":
             fields = args[0] if args else kwargs.get("returning_fields")
@@ -90,7 +90,8 @@ def _hook_procedures() -> Execute:
 
     @wraps(original)
     def callproc(cursor: Any, *args: Any, **kwargs: Any) -> object:
-        run, ledger = partial(original, cursor, *args, **kwargs), getattr(cursor.db, "counter_ledger", None)
+        run = partial(original, cursor, *args, **kwargs)
+        ledger = getattr(cursor.db, "counter_ledger", None)
         return ledger.guard("CALL", run) if ledger else run()
 
     return callproc
@@ -105,4 +106,5 @@ def _counters_of(compiler: Any) -> Counters:
     if hasattr(query, "values"):  # an UPDATE
         columns = {field.column for field, *_ in query.values}
         counters = tuple([counter for counter in counters if columns and counter.reads(columns)])
-    return tuple([c for c in counters if alias_for(c.source) == connection.alias and not c.is_silent(connection)])
+    mine = [counter for counter in counters if counter.db == connection.alias]
+    return tuple([counter for counter in mine if not counter.buffer_in(connection).is_silent])

@@ -12,6 +12,7 @@ from typing import Any
 from django.core.exceptions import AppRegistryNotReady, ValidationError
 from django.db import DatabaseError, Error, OperationalError, connections, transaction
 
+from ..buffer.types import EVERYONE
 from ..databases.identity import identify
 from ..databases.routing import schema_of
 from ..declaration import Declaration, declarations
@@ -26,17 +27,17 @@ from ..internals import (
     is_over,
     watch_transactions,
 )
-from .change import EVERYONE, Change, everyone, owners_of
+from .change import Change, doubt_everyone, owners_of
 from .plans import Plan
 from .transaction import TransactionLog, doubt_now_and_at_commit
 
-HARMLESS = (
+HARMLESS_BEGINNINGS = (
     "SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "SHOW", "SAVEPOINT", "RELEASE",
     "SET SEARCH_PATH", "SET CONSTRAINTS", "PRAGMA FOREIGN_KEY_CHECK",  # each TestCase ends with one of the last two
 )  # fmt: skip
 """How statements begin that neither commit nor roll back, unless they fail. ``SET autocommit = 1`` commits."""
 
-ON_POSTGRESQL = (*HARMLESS, "CALL", "LOCK", "NOTIFY", "SET LOCAL")
+HARMLESS_ON_POSTGRESQL = (*HARMLESS_BEGINNINGS, "CALL", "LOCK", "NOTIFY", "SET LOCAL")
 """There, procedures of a transaction cannot end it. On MySQL, LOCK commits, and ``SET LOCAL autocommit`` may."""
 
 QUOTED = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|--\s[^\n]*|/\*[^*]*\*/""")
@@ -45,7 +46,7 @@ QUOTED = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|--\s[^\n]*|/\*[^*]*\*/""")
 UNCLEAR = re.compile(r"[\\$#]|--\S|/\*M?!|\r(?!\n)")
 """What some databases read as escapes, quotes, comments, ends of comments or SQL, and others do not."""
 
-ANSWERS = (DatabaseError, TypeError, ValidationError, ValueError)
+REFUSALS = (DatabaseError, TypeError, ValidationError, ValueError)
 """What a statement raises if the database refuses it, or Django does: it is not running any more. An OperationalError
 is no answer."""
 
@@ -99,7 +100,7 @@ class Ledger:
             result, change = plan.execute()
         except OperationalError:  # the server may go on without us; then healing puts the owners in doubt
             raise
-        except ANSWERS:  # it is over; of an UPDATE of a child model, a part may be committed
+        except REFUSALS:  # it is over; of an UPDATE of a child model, a part may be committed
             log.mark_unknown()
             log.confirm(connection)
             raise
@@ -137,7 +138,7 @@ class Ledger:
                 raise
             except BaseException:  # as above
                 with suppress(Error):
-                    doubt_now_and_at_commit(self.using, everyone(plan.counters))
+                    doubt_now_and_at_commit(self.using, doubt_everyone(plan.counters))
                 raise
 
     # ------------------------------------------------------------ transaction
@@ -169,8 +170,8 @@ class Ledger:
         try:
             if is_over(connection):
                 self._doubt_so_far(announce=True)
-            elif not isinstance(sql, str) or ";" in sql or not sql.startswith(HARMLESS):
-                harmless = ON_POSTGRESQL if connection.vendor == "postgresql" else HARMLESS
+            elif not isinstance(sql, str) or ";" in sql or not sql.startswith(HARMLESS_BEGINNINGS):
+                harmless = HARMLESS_ON_POSTGRESQL if connection.vendor == "postgresql" else HARMLESS_BEGINNINGS
                 others = [begins for begins in beginnings(sql) if not begins.startswith(harmless)]
                 if others:  # after an error, PostgreSQL takes nothing else before a ROLLBACK
                     self._doubt_so_far(announce=not all(begins.startswith("ROLLBACK") for begins in others))

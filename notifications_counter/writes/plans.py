@@ -16,7 +16,7 @@ from django.db.models import Model
 
 from ..buffer.types import Delta
 from ..declaration import Declaration
-from .change import Change, OwnerKey, everyone, zeros
+from .change import Change, doubt_everyone, zeros
 from .facts import UNNAMED, Effect, added_by, effects_of
 from .rows import Row, columns_of, is_repeatable, lists_pks, lock_pks, lock_rows, name_rows, sums_of
 from .statements import Counters, Statement
@@ -61,7 +61,7 @@ def lack_columns(counters: Counters, model: type[Model]) -> bool:
     return not all(counter.has_columns(model) for counter in counters)
 
 
-def doubts_of(owner_keys: Iterable[OwnerKey | None]) -> dict[OwnerKey, Delta]:
+def doubts_of(owner_keys: Iterable[str | None]) -> dict[str, Delta]:
     """Put owners in doubt."""
     return dict.fromkeys(owner_key for owner_key in owner_keys if owner_key is not None)
 
@@ -71,7 +71,7 @@ def unknown(statement: Statement, counters: Iterable[Declaration]) -> Outcome:
     result, number, _ = statement.execute()
     if number == 0 and not statement.is_insert:  # of an INSERT, a trigger may put rows elsewhere
         return result, {}
-    return result, everyone(counters)
+    return result, doubt_everyone(counters)
 
 
 # ------------------------------------------------------------------------- INSERT
@@ -87,7 +87,8 @@ def said_by_instances(statement: Statement, added: Change) -> Outcome:
 def can_read_back(statement: Statement) -> bool:
     """Return whether the rows of an INSERT can be found again, and an upsert has not taken them over from others. A row
     that was in conflict by other columns has a primary key of its own."""
-    query, options = statement.query, statement.query.model._meta
+    query = statement.query
+    options = query.model._meta
     updated = {field.attname for field in query.update_fields}
     takes_over = updated and any(counter.moves(updated) for counter in statement.counters)
     is_told = options.pk in (statement.fields or ()) or {*query.unique_fields} <= {*options.pk_fields}
@@ -96,7 +97,9 @@ def can_read_back(statement: Statement) -> bool:
 
 def read_back(statement: Statement, counters: Counters) -> Outcome:
     """The rows of an INSERT are read back by their primary keys."""
-    query, fields, pk = statement.query, list(statement.fields or ()), statement.model._meta.pk
+    query = statement.query
+    fields = list(statement.fields or ())
+    pk = statement.model._meta.pk
     result, _, _ = statement.execute()
     if pk in fields:
         pks = [row[fields.index(pk)] for row in result or () if row is not None]
@@ -104,7 +107,7 @@ def read_back(statement: Statement, counters: Counters) -> Outcome:
         pks = [getattr(instance, pk.attname, None) for instance in query.objs]
     found = lock_pks(query.model, statement.connection, pks, counters)
     if found.total() != len(pks):  # one is unknown, an expression, or stored in another form
-        return result, everyone(counters)
+        return result, doubt_everyone(counters)
     change: Change = {}
     for counter, sums in sums_of(counters, found).items():
         change[counter] = doubts_of(sums)
@@ -141,7 +144,7 @@ def returned(statement: Statement, effects: Effects) -> Outcome:
     columns = columns_of(tuple(effects), statement.connection.alias, statement.model)
     result, number, found = statement.execute(columns)
     if found.total() != number:  # other code has changed the statement, too
-        return result, everyone(effects)
+        return result, doubt_everyone(effects)
     change: Change = {}
     for counter, sums in sums_of(effects, found).items():
         effect = effects[counter]
@@ -156,7 +159,7 @@ def returned(statement: Statement, effects: Effects) -> Outcome:
 
 def locked(statement: Statement, effects: Effects) -> Outcome:
     """The rows are locked first, to see whose they are and whether they count. They stay those that the statement
-    selects, by their primary keys if necessary. If it doesn't say whose they become, as ``bulk_update()``, or others have
+    selects, by their primary keys if necessary. If it doesn't say whose they become, as ``bulk_update()``, or rows have
     appeared, that is seen afterwards: by primary keys, it still selects them."""
     query, connection, counters = statement.query, statement.connection, tuple(effects)
     says_whose = all(effect.after.names_owner or not effect.moves for effect in effects.values())
@@ -171,12 +174,12 @@ def locked(statement: Statement, effects: Effects) -> Outcome:
     if not says_whose or (appeared and lists_pks(query)):
         after = lock_rows(query, connection, counters)
     if number > max(before.total(), after.total()) or (not says_whose and after.total() < before.total()):
-        return result, everyone(effects)  # rows have other primary keys now, or none of these
+        return result, doubt_everyone(effects)  # rows have other primary keys now, or none of these
     change: Change = {}
     sums_before, sums_after = sums_of(counters, before), sums_of(counters, after)
     for counter, effect in effects.items():
         if appeared and effect.moves:  # whose they were is lost
-            change |= everyone([counter])
+            change |= doubt_everyone([counter])
         elif says_whose and effect.after.value is not None and number == before.total():
             change[counter] = effect.deltas(sums_before[counter])  # nobody else changes locked rows
         else:

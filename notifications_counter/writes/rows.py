@@ -24,7 +24,7 @@ Row = tuple[Param, ...]
 Sums = dict[str | None, tuple[int, int]]
 """What rows add to a count, and their number, by owner key; None if they have no owner."""
 
-ROWS_AT_ONCE = 1000
+MAX_ROWS_IN_MEMORY = 1000
 """Rows that are in memory at a time."""
 
 
@@ -58,8 +58,8 @@ def name_rows(query: Query, connection: BaseDatabaseWrapper) -> bool:
     rows = QuerySet[Model](query.model, using=connection.alias).order_by("pk")
     rows.query.where = query.where
     locked = rows.select_for_update(no_key=connection.features.has_select_for_no_key_update)
-    pks = list(locked.values_list("pk", flat=True)[: ROWS_AT_ONCE + 1])
-    if len(pks) > ROWS_AT_ONCE:
+    pks = list(locked.values_list("pk", flat=True)[: MAX_ROWS_IN_MEMORY + 1])
+    if len(pks) > MAX_ROWS_IN_MEMORY:
         return False
     query.clear_where()
     query.add_q(Q(pk__in=pks))
@@ -96,10 +96,11 @@ columns_of = lru_cache(maxsize=100)(Columns)
 def tally(cursor: Any, columns: Columns, compiler: SQLCompiler) -> Tally[Row]:
     """Count the rows that a cursor returns, of each kind. Millions of rows are of few kinds. If a wrapper of another
     package leaves a cursor with other columns, there are none."""
-    found, converters = Tally[Row](), compiler.get_converters(columns.fields)
+    found = Tally[Row]()
+    converters = compiler.get_converters(columns.fields)
     if [name for name, *_ in cursor.description or ()] != columns.names:
         return found
-    while rows := cursor.fetchmany(ROWS_AT_ONCE):
+    while rows := cursor.fetchmany(MAX_ROWS_IN_MEMORY):
         found.update(map(tuple, compiler.apply_converters(rows, converters) if converters else rows))
     return found
 
@@ -110,7 +111,9 @@ def sums_of(counters: Iterable[Declaration], rows: Tally[Row]) -> dict[Declarati
     columns = list(zip(*rows, strict=True))
     for counter, sums in found.items() if rows else ():
         width = len(counter.owner_attnames)
-        owner_keys, values, columns = counter.owner_keys(columns[:width]), columns[width], columns[width + 1 :]
+        owner_keys = counter.owner_keys(columns[:width])
+        values = columns[width]
+        columns = columns[width + 1 :]  # those of the next counter
         for owner_key, value, number in zip(owner_keys, values, rows.values(), strict=True):
             total, so_far = sums.get(owner_key, (0, 0))
             sums[owner_key] = total + number * value, so_far + number

@@ -17,7 +17,7 @@ from django.db import DatabaseError, Error, connections, transaction
 
 from ..buffer import Buffer
 from ..buffer.buffer import ANNOUNCED, COUNTING_IS_OFF
-from ..buffer.types import OWNERS_PER_CALL
+from ..buffer.types import EVERYONE, OWNERS_PER_CALL
 from ..conf import options
 from ..databases.routing import in_schema, schema_of
 from ..declaration import Declaration
@@ -27,11 +27,11 @@ from ..models import DoubtRequest
 from ..redis.calls import chunked, in_groups
 from ..reports import report
 from ..signals import counts_changed
-from .change import EVERYONE, Change, OwnerKey, OwnerKeys, add, are_named, owners_of
+from .change import Change, OwnerKeys, add, owners_of
 
 
 class Intent(NamedTuple):
-    """Owners that are announced together; everyone if there are none, as in Redis."""
+    """Owners that are announced together."""
 
     id: str
     counter: Declaration
@@ -51,7 +51,7 @@ class TransactionLog:
         self.schema = schema_of(connection)  # it may be another one when the transaction commits
         self.deltas: Change = {}
         self.intents: list[Intent] = []
-        self._untold: dict[Declaration, list[OwnerKey]] = {}  # owners that are not announced
+        self._untold: dict[Declaration, list[str]] = {}  # owners that are not announced
         self.announced_at = 0.0
 
     # ----------------------------------------------------------------- record
@@ -89,10 +89,10 @@ class TransactionLog:
     def tell(self, connection: BaseDatabaseWrapper) -> OwnerKeys:
         """Announce the owners that are not announced yet. Returns those that Redis refuses."""
         intents: list[Intent] = []
-        refused: dict[Declaration, list[OwnerKey]] = {}
+        refused: dict[Declaration, list[str]] = {}
         for counter, owner_keys in self._untold.items():
             buffer = counter.buffer_in(connection)
-            for some in chunked(owner_keys, OWNERS_PER_CALL) if are_named(owner_keys) else [()]:
+            for some in chunked(owner_keys, OWNERS_PER_CALL):
                 intents.append(Intent(os.urandom(16).hex(), counter, buffer, some))
         self.announced_at = time.monotonic()
         for group in _grouped(intents):
@@ -103,7 +103,7 @@ class TransactionLog:
                 elif reply == COUNTING_IS_OFF:
                     intent.buffer.fall_silent()
                 else:
-                    refused.setdefault(intent.counter, []).extend(intent.owner_keys or [EVERYONE])
+                    refused.setdefault(intent.counter, []).extend(intent.owner_keys)
         self._untold = refused
         return refused
 
@@ -138,7 +138,7 @@ class TransactionLog:
     def _signal(self) -> None:
         """Send ``counts_changed`` for the owners whose counts may have changed."""
         for counter, owner_keys in owners_of(self.deltas).items():
-            owners = list(map(counter.parse, owner_keys)) if are_named(owner_keys) else None
+            owners = None if EVERYONE in owner_keys else list(map(counter.parse, owner_keys))
             counts_changed.send_robust(sender=counter, counter=counter, owners=owners, using=self.using)
 
 
@@ -152,13 +152,13 @@ def doubt(owners: OwnerKeys) -> None:
     """Put owners in doubt, so that readers count their rows, unless Redis is unreachable."""
     for counter, owner_keys in owners.items():
         with suppress(BufferUnavailable):
-            counter.buffer.doubt(owner_keys) if are_named(owner_keys) else counter.buffer.doubt_everyone()
+            counter.buffer.doubt(owner_keys)
 
 
 def request_doubts(using: str, owners: OwnerKeys) -> None:
     """Write DoubtRequests, in the current transaction if there is one."""
     requests = [
-        DoubtRequest(counter=counter.name, everyone=key is EVERYONE, owner_key="" if key is EVERYONE else key)
+        DoubtRequest(counter=counter.name, everyone=key == EVERYONE, owner_key="" if key == EVERYONE else key)
         for counter, owner_keys in owners.items()
         for key in owner_keys
     ]

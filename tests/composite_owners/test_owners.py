@@ -73,7 +73,7 @@ def test_counters_of_one_table_of_totals_are_flushed_apart(alice):
 
 def test_everyone_is_recounted_in_pages(monkeypatch):
     """Whatever is wrong: a total, a missing total, rows without one."""
-    monkeypatch.setattr(walk, "PAGE", 3)
+    monkeypatch.setattr(walk, "OWNERS_PER_CALL", 3)
     for shop in range(4):
         for item in range(4):
             vote(shop, item, number=2)

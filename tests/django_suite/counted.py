@@ -25,6 +25,7 @@ from django.db.models import (
 )
 from django.db.models.signals import post_migrate, pre_migrate
 
+from notifications_counter.buffer.types import EVERYONE
 from notifications_counter.checks.counters import KEY_FIELDS, check_changes, check_columns
 from notifications_counter.counters import Counter
 from notifications_counter.databases.identity import look_up_after_migrate
@@ -32,7 +33,7 @@ from notifications_counter.declaration import Declaration, declarations
 from notifications_counter.models.fields import is_converted_by_django, target_of
 from notifications_counter.upkeep import new_tables
 from notifications_counter.writes import hook
-from notifications_counter.writes.change import EVERYONE, Change
+from notifications_counter.writes.change import Change
 from notifications_counter.writes.ledger import Ledger
 from notifications_counter.writes.plans import Plan
 

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 OF_SITES = {"quickstart.md", "count-any-model.md", "conversations.md", "test-your-site.md"}  # below
 OF_PACKAGES = {  # which have tests of their own
-    "from-notifications-hq.md",
+    "coming-from.md",
     "lists.md",
     "live-updates.md",
     "rest-frameworks.md",

@@ -71,7 +71,6 @@ OF_A_FLUSH: list[Call] = [
 
 OF_HEALING: list[Call] = [
     ("doubt", Buffer, "doubt"),
-    ("doubt", Buffer, "doubt_everyone"),
     ("ground", Buffer, "ground"),
     ("generation", heal, "begin_generation"),  # the transaction in which one begins, if Redis has lost something
     ("generation", Buffer, "begin_generation"),  # what it asks of Redis

@@ -60,7 +60,7 @@ def write(users: list[Any]) -> None:
 
 def flush() -> None:
     unread.heal()
-    with mock.patch("notifications_counter.upkeep.flush.CHUNK", 2):
+    with mock.patch("notifications_counter.upkeep.flush.OWNERS_PER_CHUNK", 2):
         unread.flush()
 
 

@@ -35,7 +35,7 @@ def test_flush_says_what_it_does(few_healed, make_user, caplog):
     assert run("flush_counters") == [f"{counter.name}: nothing to flush." for counter in all_counters()]
     for user in users:
         create(user, 2)
-    with mock.patch("notifications_counter.upkeep.flush.CHUNK", 2):
+    with mock.patch("notifications_counter.upkeep.flush.OWNERS_PER_CHUNK", 2):
         lines = of_unread(run("flush_counters", verbosity=2))
     assert lines[:2] == ["unread: owners stored: 2 of 3", "unread: owners stored: 3 of 3"]
     assert lines[2].startswith("unread: flushed 3 owners, 0.")
@@ -88,7 +88,7 @@ def test_a_signal_ends_the_flush(few_healed, make_user, signum, arguments):
         create(user)
     out = Interrupting("unread: owners stored: 2 of 5", signum)
     ends = nullcontext() if arguments else pytest.raises(CommandError, match="Nothing is lost; run the command")
-    with mock.patch("notifications_counter.upkeep.flush.CHUNK", 2), ends:
+    with mock.patch("notifications_counter.upkeep.flush.OWNERS_PER_CHUNK", 2), ends:
         call_command("flush_counters", *arguments, verbosity=2, stdout=out)
     assert unread.buffer.status().flushing == 5
     assert signal.getsignal(signum) is before
@@ -139,7 +139,7 @@ def test_recount_prints_each_wrong_count(few_healed, make_user):
     assert {*lines[:2]} == {of_wrong, of_other}
     assert lines[2:] == ["unread: compared 2 owners, 2 wrong."]
     assert stored(wrong) == 7
-    with mock.patch("notifications_counter.upkeep.findings.DIFFERENCES", 1):
+    with mock.patch("notifications_counter.upkeep.findings.MAX_DIFFERENCES", 1):
         assert of_unread(run("recount_counters", "--dry-run"))[1] == "unread: 1 more."
     assert run("recount_counters", "--counter", "unread", "--owner", str(wrong.pk)) == [
         of_wrong,

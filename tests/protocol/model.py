@@ -22,7 +22,7 @@ from .search import Found, Move, Space, State, rule, search
 
 OLD, NEW, OFF = 0, 1, 2  # declarations; OFF counts nothing: reads count rows, and writers tell nobody
 WALKED, EVERYONE = 99, -1
-CHEAP = 3  # the largest cached total that a flush compares
+MAX_COMPARED_TOTAL = 3  # the largest cached total that a flush compares
 
 
 # ---------------------------------------------------------------------------------------------------------- the state
@@ -502,7 +502,7 @@ class Flusher(NamedTuple):
                 yield "", redis, db, self._replace(step="apply", seen=(*self.seen, None, None))
             else:
                 total = redis.owners[chunk[rank]].total if redis.ready in (OLD, NEW) else None
-                if isinstance(total, int) and (total > CHEAP or not rule("compared")):
+                if isinstance(total, int) and (total > MAX_COMPARED_TOTAL or not rule("compared")):
                     yield "", redis, db, self._replace(step="apply", seen=(*self.seen, chunk[rank], total))
                 else:
                     total = total if isinstance(total, int) else None

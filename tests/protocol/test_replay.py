@@ -22,6 +22,7 @@ from django.utils import timezone
 from redis.exceptions import ConnectionError
 
 from notifications_counter.buffer import Buffer, buffer
+from notifications_counter.buffer.types import EVERYONE
 from notifications_counter.conf import options
 from notifications_counter.counters import Counter
 from notifications_counter.declaration.primary_keys import CompositePk
@@ -33,7 +34,6 @@ from notifications_counter.upkeep import comparison, flush, generations, heal, p
 from notifications_counter.upkeep.findings import Result
 from notifications_counter.writes import transaction as log_of_writes
 from notifications_counter.writes import transaction as writes
-from notifications_counter.writes.change import EVERYONE
 from notifications_counter.writes.transaction import request_doubts
 from tests.composite_owners.counters import votes
 from tests.composite_owners.models import Vote, VoteCount
@@ -159,9 +159,9 @@ class Replay:
         # Whoever begins a generation writes nothing before its last step.
         monkeypatch.setattr(generations, "transaction", SimpleNamespace(atomic=lambda using: nullcontext()))
         monkeypatch.setattr(QuerySet, "select_for_update", lambda rows: rows)
-        monkeypatch.setattr(walk, "PAGE", 1)
-        monkeypatch.setattr(flush, "CHUNK", 1)
-        monkeypatch.setattr(flush, "CHEAP", model.CHEAP)
+        monkeypatch.setattr(walk, "OWNERS_PER_CALL", 1)
+        monkeypatch.setattr(flush, "OWNERS_PER_CHUNK", 1)
+        monkeypatch.setattr(flush, "MAX_COMPARED_TOTAL", model.MAX_COMPARED_TOTAL)
         monkeypatch.setattr(phases, "OFF_SECONDS", 0)
         monkeypatch.setattr(Buffer, "fall_silent", lambda buffer: None)  # nobody is silent for longer than a step
 

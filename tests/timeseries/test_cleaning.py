@@ -29,7 +29,7 @@ def test_an_emptied_counter_is_no_longer_known():
 
 def test_no_script_works_for_long(monkeypatch):
     """A counter takes as long as 20 slices."""
-    monkeypatch.setattr(timeseries, "PAGE_WORK", 100)
+    monkeypatch.setattr(timeseries, "SLICES_PER_CALL", 100)
     series, done = TimeSeries(precisions=[1], samples=100), []
     for second in range(60):
         series.update_counters(dict.fromkeys("abcde", 1), now=LONG_AGO + second)

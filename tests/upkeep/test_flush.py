@@ -73,7 +73,7 @@ def skipped(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
 def test_counts_are_stored_in_chunks(healed, monkeypatch):
     """A flush whose time was over after a chunk goes on there."""
     monkeypatch.setattr("notifications_counter.buffer.buffer.OWNERS_PER_CALL", 3)
-    monkeypatch.setattr("notifications_counter.upkeep.flush.CHUNK", 5)
+    monkeypatch.setattr("notifications_counter.upkeep.flush.OWNERS_PER_CHUNK", 5)
     keys = make_keys(23)
     for i, key in enumerate(keys):
         create(key, 1 + i % 3)
@@ -176,15 +176,14 @@ def test_a_flush_finds_what_has_escaped_the_app(healed, make_user, caplog):
 
 def late(*_: Any) -> Any:
     """The first page has taken too long."""
-    flush.COMPARING = 0
+    flush.COMPARE_SECONDS = 0
     return mock.DEFAULT
 
 
-@pytest.mark.parametrize(("limit", "pages"), [(None, [3, 1, 2]), (OperationalError, [3, 2]), (late, [3])])
-def test_a_flush_compares_so_many_at_most(healed, monkeypatch, limit, pages):
-    """All its chunks together, for some seconds, and in each only until the database refuses to count. The others are
-    trusted."""
-    for name, size in {"CHUNK": 4, "COMPARED": 6, "PAGE": 3, "COMPARING": 60}.items():
+@pytest.mark.parametrize(("limit", "pages"), [(None, [3, 1, 3, 1, 1]), (OperationalError, [3, 3, 1]), (late, [3])])
+def test_a_flush_compares_page_by_page(healed, monkeypatch, limit, pages):
+    """For some seconds, and in each chunk only until the database refuses to count. The others are trusted."""
+    for name, size in {"OWNERS_PER_CHUNK": 4, "OWNERS_PER_CALL": 3, "COMPARE_SECONDS": 60}.items():
         monkeypatch.setattr(flush, name, size)
     counted = mock.Mock(wraps=count_rows, side_effect=limit)
     monkeypatch.setattr(flush, "count_rows", counted)

@@ -51,7 +51,7 @@ def create_unheard(*users: Any) -> None:
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of two owners."""
-    monkeypatch.setattr(walk, "PAGE", 2)
+    monkeypatch.setattr(walk, "OWNERS_PER_CALL", 2)
 
 
 @pytest.fixture

@@ -1,5 +1,8 @@
 """Ways in which a row can change, compared with COUNT(*). Random ones: tests/property."""
 
+import json
+from contextlib import closing
+
 import pytest
 from django.contrib.auth import get_user_model
 from django.db import transaction
@@ -8,7 +11,8 @@ from django.utils import timezone
 
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
-from tests.support import assert_exact, assert_heals, assert_reads, buffer, give_to, notify
+from notifications_counter.redis.client import read_all_owed
+from tests.support import PATIENCE, assert_exact, assert_heals, assert_reads, buffer, give_to, notify
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
@@ -52,6 +56,20 @@ def test_bulk_creation_for_an_owner_whom_nobody_can_find(alice, bob):
     assert not buffer().status().ready
     assert_heals(alice, bob)
     assert buffer().status().ready
+
+
+def test_open_streams_are_told_of_owners_by_name_only(alice, bob, redis_client):
+    """Everyone may be in the same transaction, and a stream cannot look everyone up."""
+    buffer().listen(60)
+    with closing(redis_client.pubsub(ignore_subscribe_messages=True)) as stream:
+        stream.subscribe(buffer().key("live"))
+        stream.get_message(timeout=PATIENCE)
+        found = Subquery(get_user_model().objects.filter(username="alice").values("pk")[:1])
+        with transaction.atomic():
+            objects.create(user=bob, title="x")
+            objects.bulk_create([Notification(user_id=found, title="x")], ignore_conflicts=True)
+        read_all_owed()
+        assert json.loads(stream.get_message(timeout=PATIENCE)["data"]) == [str(bob.pk)]
 
 
 @pytest.mark.parametrize("committed", [True, False])

@@ -1,7 +1,7 @@
--- Announces an intent: owners whose counts a transaction is about to change, or everyone. From now on they are in
--- flight, and readers count their rows.
+-- Announces an intent: owners whose counts a transaction is about to change. From now on they are in flight, and
+-- readers count their rows.
 -- USES  state (hash)  ready (text)  intents (hash)  in_flight (hash)
--- ARGV  1 intent  2 owners of the intent, as JSON; [] for everyone  3 '1' if a flusher has declared the counter
+-- ARGV  1 intent  2 owners of the intent, as JSON  3 '1' if a flusher has declared the counter
 -- Reply 1; 0 if Redis is new or was emptied; 2 if counting is off
 if ready_now == 'off' then return 2 end
 -- rule: unknown_redis
@@ -10,18 +10,14 @@ if redis.call('HEXISTS', intents, ARGV[1]) == 1 then return 1 end -- it was sent
 local now = redis.call('TIME')[1]
 local entry = '{"began":' .. now .. ',"checked":' .. now .. ',"owners":' .. ARGV[2] .. '}'
 redis.call('HSET', intents, ARGV[1], entry)
-local owners = cjson.decode(ARGV[2])
-for _, owner in ipairs(owners) do
+for _, owner in ipairs(cjson.decode(ARGV[2])) do
   -- rule: flying
   redis.call('HINCRBY', in_flight, owner, 1)
   local key = total_of(owner)
   local total, cached = total_at(key)
   -- rules: flagged, lease
   if total then redis.call('SET', key, total .. '!', 'KEEPTTL') elseif cached then redis.call('DEL', key) end
-end
-if #owners == 0 then
-  redis.call('HINCRBY', in_flight, EVERYONE, 1)
   -- rule: everyone
-  doubt_everyone()
+  if owner == EVERYONE then doubt(owner) end
 end
 return 1

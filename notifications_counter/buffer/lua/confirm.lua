@@ -4,7 +4,7 @@
 --   its delta is unknown, or belongs to another declaration than the one in force.
 -- USES  pending (zset)  state (hash)  ready (text)  intents (hash)  in_flight (hash)  listeners (text)
 -- ARGV  1 fingerprint of the declaration  2 id of the intent
---       3 its owners, as JSON; [] for everyone  4 their deltas, as JSON (null: unknown)
+--       3 its owners, as JSON  4 their deltas, as JSON (null: unknown)
 -- Publishes the changed owners for open streams.
 run_without_memory(intents)
 local intent = intent_of(redis.call('HGET', intents, ARGV[2]))
@@ -20,10 +20,6 @@ for i, owner in ipairs(cjson.decode(ARGV[3])) do
   local is_known = lands and is_trusted and delta ~= cjson.null
   if is_known then add(owner, delta, others) else doubt(owner) end
   if delta ~= 0 then changed[#changed + 1] = owner end
-end
-if ARGV[3] == '[]' then
-  if lands then land(EVERYONE) end
-  doubt_everyone()
 end
 note_pending()
 redis.call('HDEL', intents, ARGV[2]) -- last: if the script fails, healing finds it

@@ -1,8 +1,7 @@
--- Puts owners in doubt, or everyone: readers count their rows.
+-- Puts owners in doubt: readers count their rows.
 -- USES  pending (zset)  state (hash)  ready (text)  listeners (text)
--- ARGV  the owners; none for everyone
+-- ARGV  the owners
 -- Publishes the owners for open streams.
 for _, owner in ipairs(ARGV) do doubt(owner) end
-if #ARGV == 0 then doubt_everyone() end
 note_pending()
 tell_listeners(ARGV)

@@ -8,17 +8,13 @@ run_without_memory(intents)
 local entry = redis.call('HGET', intents, ARGV[1])
 if not entry then return end
 local intent = intent_of(entry)
-local owners = intent and intent.owners or {}
+local owners = intent and intent.owners or {EVERYONE}
 -- rule: grounded
 local lands = intent and not intent.grounded
 for _, owner in ipairs(owners) do
   -- rule: given_up
   doubt(owner)
   if lands then land(owner) end
-end
-if #owners == 0 then
-  if lands then land(EVERYONE) end
-  doubt_everyone()
 end
 note_pending()
 tell_listeners(owners)

@@ -22,22 +22,21 @@ local function total_at(key)
   return cached and cached:match('^(-?%d+)!?$'), cached
 end
 
--- The field of in_flight for everyone. It is not UTF-8, and so no owner key.
-local EVERYONE = '\255'
+-- Stands for everyone wherever an owner may stand. No primary key may contain it.
+local EVERYONE = '\0'
 
 -- Puts an owner in doubt. There is no total and no lease any more, so the next reader counts rows. Its pending delta is
--- infinite, which stands for unknown, and stays so whatever is added.
+-- infinite, which stands for unknown, and stays so whatever is added. EVERYONE is in doubt until a generation begins.
 local function doubt(owner)
+  if owner == EVERYONE then
+    -- rule: window (it begins once nobody is silent any more, and `off` shows that somebody may be)
+    if ready_now ~= 'off' then redis.call('DEL', ready) end
+    return
+  end
   -- rules: doubt, lease
   redis.call('DEL', total_of(owner))
   -- rule: touch (without a generation, nobody flushes; the next one looks at everyone)
   if ready_now then redis.call('ZADD', pending, '+inf', owner) end
-end
-
--- Puts everyone in doubt until a generation begins. While counting is off, everyone is.
-local function doubt_everyone()
-  -- rule: window (it begins once nobody is silent any more, and `off` shows that somebody may be)
-  if ready_now ~= 'off' then redis.call('DEL', ready) end
 end
 
 -- Returns whether a number, also as text, is an integer that was not rounded: Lua and sorted sets use doubles.
@@ -66,11 +65,14 @@ end
 -- Deletes nothing from a hash. After such a first write, Redis allows a script others even without memory.
 local function run_without_memory(hash) redis.call('HDEL', hash, '') end
 
--- Publishes owners whose counts have changed for processes with open streams.
+-- Publishes owners whose counts have changed for processes with open streams. These read everyone now and then.
 local function tell_listeners(owners)
-  if #owners > 0 and redis.call('EXISTS', listeners) == 1 then
-    redis.pcall('PUBLISH', base .. ':live', cjson.encode(owners))
+  if redis.call('EXISTS', listeners) == 0 then return end
+  local named = {}
+  for _, owner in ipairs(owners) do
+    if owner ~= EVERYONE then named[#named + 1] = owner end
   end
+  if #named > 0 then redis.pcall('PUBLISH', base .. ':live', cjson.encode(named)) end
 end
 
 -- Returns a list that is true where an owner is in flight, and whether everyone is. Without any intent, nobody is.
@@ -80,7 +82,7 @@ local function which_fly(owners)
   return flying, redis.call('HEXISTS', in_flight, EVERYONE) == 1
 end
 
--- Takes an owner of an intent out of flight, or EVERYONE. Returns how many other intents name the owner.
+-- Takes an owner of an intent out of flight. Returns how many other intents name the owner.
 local function land(owner)
   local others = redis.call('HINCRBY', in_flight, owner, -1)
   if others <= 0 then redis.call('HDEL', in_flight, owner) end

@@ -6,7 +6,7 @@ from time import monotonic, sleep
 from django.core.management.base import CommandParser
 from django.db import close_old_connections
 
-from ...places import Failures
+from ...failures import Failures
 from ...tasks import clean_everywhere
 from ..console import CounterCommand, number
 

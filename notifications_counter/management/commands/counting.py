@@ -5,9 +5,10 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from ...counters import Counter, all_counters, counter_named
+from ...failures import at_each
 from ...internals import unknown_methods
 from ...monitoring.display import duration, moment
-from ...places import LocalCounter, at_each
+from ...places import LocalCounter
 from ...upkeep.phases import state_row
 from ...upkeep.switch import switch_off, switch_on
 from ..console import CounterCommand, add_places, find_counters

@@ -8,11 +8,12 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import close_old_connections
 
 from ...counters import Counter, all_counters
+from ...failures import Failures, at_each
 from ...monitoring.display import duration
-from ...monitoring.status import MAX_AGE, read_status, sentences
-from ...places import Failures, LocalCounter, at_each
+from ...monitoring.status import MAX_AGE_SECONDS, read_status, sentences
+from ...places import LocalCounter
 from ...reports import logger
-from ...upkeep.run import heal_and_flush
+from ...upkeep.flush import heal_and_flush
 from ..console import CounterCommand, add_places, at_least, find_counters, number
 
 
@@ -39,7 +40,7 @@ class Command(CounterCommand):
             "--max-age",
             type=at_least(0, float),
             metavar="SECONDS",
-            help=f"with --check: how long work may wait (default: {MAX_AGE})",
+            help=f"with --check: how long work may wait (default: {MAX_AGE_SECONDS})",
         )
         parser.add_argument(
             "--json", action="store_true", dest="as_json", help="with --check: print the state of all counters as JSON"
@@ -62,7 +63,7 @@ class Command(CounterCommand):
         if (as_json or max_age is not None) and not check:
             raise CommandError(f"{'--json' if as_json else '--max-age'} can be used only with --check.")
         if check:
-            self.check_state(MAX_AGE if max_age is None else max_age, as_json)
+            self.check_state(MAX_AGE_SECONDS if max_age is None else max_age, as_json)
         elif loop:
             self.loop(interval)
         else:

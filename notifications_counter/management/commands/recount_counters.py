@@ -7,7 +7,8 @@ from django.core.management.base import CommandError, CommandParser
 
 from ...counters import Counter, all_counters, counter_named
 from ...declaration.primary_keys import Pk
-from ...places import LocalCounter, at_each
+from ...failures import at_each
+from ...places import LocalCounter
 from ..console import CounterCommand, add_places, find_counters, number
 
 

@@ -1,4 +1,4 @@
-"""The page about django-notifications-hq is walked, on a table like its own."""
+"""The page for migrants from django-notifications-hq is walked, on a table like its own."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.skipif(connection.vendor != "postgresql", reason="The statement of the page is PostgreSQL's."),
 ]
 
-PAGE = page("howto/from-notifications-hq.md")
+PAGE = page("howto/coming-from.md")
 TABLE = """
     CREATE TABLE notifications_notification (
         id serial PRIMARY KEY, level varchar(20) DEFAULT 'info', recipient_id bigint NOT NULL, unread boolean NOT NULL,
