@@ -44,7 +44,8 @@ def test_a_badge_shows_the_count_to_eyes_and_ears(alice):
     assert badge(alice) == (
         '<span role="status"><span class="nc-badge" data-badge="unread" data-count="3" data-max="99" '
         'data-label="Unread notifications">'
-        '<span aria-hidden="true">3</span> <span class="nc-visually-hidden">Unread notifications: 3</span></span></span>\n'
+        '<span aria-hidden="true">3</span> <span class="nc-visually-hidden">Unread notifications: 3</span>'
+        "</span></span>\n"
     )
     for most, shown in ((2, "2+"), (3, "3")):
         assert f'<span aria-hidden="true">{shown}</span>' in badge(alice, f"{{% badge max={most} %}}")
