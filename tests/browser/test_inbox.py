@@ -250,7 +250,7 @@ def test_mark_all_can_be_undone_and_keys_select_and_delete(open_inbox, alice):
     page = open_inbox(forced_colors="active")
     page.click("#nc-read-all")
     told = page.locator(".nc-inbox > .nc-toast")
-    expect(told).to_have_text("2 notifications marked as read.Undo")
+    expect(told).to_have_text("2 notifications marked as read.Undo Ctrl+Z")
     has(page, "read", "read", "read")
     told.get_by_role("button").click()
     has(page, "unread", "unread", "read")
@@ -284,3 +284,73 @@ def test_a_list_whose_rows_are_deleted_says_so(open_inbox, alice):
     page.click("#nc-delete-read")
     expect(page.locator(".nc-cleared")).to_have_text("No notifications.")
     expect(page.locator(".nc-cleared")).to_be_visible()
+
+
+def focused(page: Page, what: str) -> None:
+    expect(page.locator(what)).to_be_focused()
+
+
+def test_a_keyboard_keeps_its_place(open_inbox, alice):
+    """Whatever the button that it was at does: hide its row, hide or disable itself, or close its message."""
+    rows = notify(alice, 4)
+    page = open_inbox()
+    told = page.locator(".nc-inbox > .nc-toast")
+    for key in "jj#":
+        page.keyboard.press(key)
+    focused(page, f"#nc-open-{rows[1].pk}")
+    expect(told).to_have_text("Deleted.Undo Ctrl+Z")
+    page.keyboard.press("Control+z")
+    focused(page, f"#nc-open-{rows[2].pk}")
+    expect(page.locator(".nc-row:visible")).to_have_count(4)
+    page.keyboard.press("#")
+    page.keyboard.press("k")
+    told.get_by_role("button").press("Enter")
+    focused(page, f"#nc-open-{rows[2].pk}")
+    for key in "xjxk":
+        page.keyboard.press(key)
+    expect(page.get_by_role("group", name="Selected").get_by_role("status")).to_have_text("Selected: 2")
+    page.locator("#nc-read").press("Enter")
+    focused(page, f"#nc-open-{rows[2].pk}")
+    has(page, "unread", "read", "read", "unread")
+    for key in "xj#":  # what is selected
+        page.keyboard.press(key)
+    expect(page.locator(f"#nc-open-{rows[2].pk}")).to_be_hidden()
+    focused(page, f"#nc-open-{rows[1].pk}")
+    page.keyboard.press("x")
+    page.locator("#nc-delete").press("Enter")
+    focused(page, f"#nc-open-{rows[0].pk}")
+    page.locator("#nc-read-all").press("Enter")
+    expect(page.locator("#nc-read-all")).to_be_disabled()
+    focused(page, f"#nc-open-{rows[3].pk}")
+
+
+def test_what_the_keyboard_opens_takes_the_focus_and_closes_when_it_leaves(open_inbox, alice):
+    _, row = notify(alice, 2, read=2)
+    page = open_inbox()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Shortcuts")).to_be_focused()
+    page.keyboard.press("Escape")
+    page.locator(f"#nc-more-{row.pk}").press("Enter")
+    menu = page.locator(f"#nc-menu-{row.pk}")
+    for is_open in (True, True, False):
+        page.keyboard.press("Tab")
+        expect(menu).to_be_visible(visible=is_open)
+    bell, panel = page.locator(".nc-bell button"), page.locator(".nc-bell-panel")
+    bell.press("Enter")
+    unread_only = panel.get_by_role("link", name="Unread")
+    unread_only.press("Enter")
+    expect(panel.locator(".nc-empty:visible")).to_have_text("Nothing unread.")
+    expect(unread_only).to_be_focused()
+    page.locator("#nc-more").focus()
+    expect(panel).to_be_hidden()
+
+
+def test_what_screen_readers_are_told(open_inbox, alice):
+    """Only a region that was there before its text changed is read out."""
+    page = open_inbox(path=f"/notifications/{notify(alice, 1, read=1)[0].pk}/")
+    bell = page.locator(".nc-bell")
+    expect(bell).to_match_aria_snapshot("- 'button \"Unread notifications: 0\"'\n- status")
+    Notification.objects.create(user=alice, title="new")
+    expect(bell).to_match_aria_snapshot("- 'button \"Unread notifications: 1\"'\n- status: 'Unread notifications: 1'")
+    page.get_by_role("button", name="Close").press("Enter")
+    focused(page, ".nc-bell button")

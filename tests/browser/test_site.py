@@ -126,6 +126,40 @@ def test_a_phone_with_forced_colours_rtl_and_large_text(visit):
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+# Whether one sees what has the focus, or the row that its outline surrounds.
+IS_SEEN = """() => {
+    const focused = document.activeElement.closest(".nc-row:has(.nc-title:focus)") ?? document.activeElement;
+    const { x, y, width, height } = focused.getBoundingClientRect();
+    const at = (across, down) => document.elementFromPoint(x + width * across, y + height * down);
+    return [0.1, 0.5, 0.9].some((across) => [0.1, 0.5, 0.9].some((down) => focused.contains(at(across, down))));
+}"""
+
+
+@pytest.mark.parametrize("size", [(390, 700), (320, 256)], ids=["phone", "400 percent"])
+def test_nothing_covers_what_has_the_focus(visit, size):
+    page = visit(BUSY, viewport=dict(zip(("width", "height"), size, strict=True)))
+    page.check("[name=selected] >> nth=0")
+    page.focus("[name=selected] >> nth=0")
+    for _ in range(32):
+        page.keyboard.press("Tab")
+        assert page.evaluate(IS_SEEN), page.evaluate("document.activeElement.outerHTML")
+
+
+# What users may set: https://www.w3.org/TR/WCAG22/#text-spacing
+SPACED = """* { line-height: 1.5 !important; letter-spacing: 0.12em !important; word-spacing: 0.16em !important; }
+p { margin-block-end: 2em !important; }"""
+
+
+def test_a_narrow_page_with_wide_text(visit):
+    page = visit(BUSY, viewport={"width": 320, "height": 640}, bypass_csp=True)
+    assert page.locator(".nc-row h3 >> nth=0").bounding_box()["width"] > 150, "a title has no room"
+    page.add_style_tag(content=SPACED)
+    page.click(".nc-bell button")
+    expect(page.locator(".nc-bell-panel .nc-row")).to_have_count(10)
+    for name in ("Mark all as read", "All", "Unread", "See all"):
+        page.get_by_role("dialog").get_by_text(name, exact=True).click(trial=True, timeout=5000)
+
+
 PICTURES = {"bell": (READER, "/send/"), "inbox": (READER, "/"), "dashboard": ("admin", DASHBOARD)}
 PICTURES = {f"{name}{end}": picture for name, picture in PICTURES.items() for end in ("", "-dark")}
 PICTURES["inbox-zh-hans"] = ("xiaoming", "/")

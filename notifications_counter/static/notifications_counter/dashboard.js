@@ -35,7 +35,7 @@
             x: {
               border: { display: false },
               grid: { display: false },
-              ticks: { color, font, autoSkip: false, maxRotation: 0, callback: (value) => axis[value] },
+              ticks: { color, font, autoSkipPadding: 8, maxRotation: 0, callback: (value) => axis[value] },
               afterBuildTicks: (scale) => (scale.ticks = scale.ticks.filter(({ value }) => axis[value])),
             },
             y: {

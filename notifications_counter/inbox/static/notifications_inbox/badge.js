@@ -85,7 +85,11 @@
     content.querySelector("a").href = `${inbox}${newest.id}/`;
     content.querySelector("bdi").textContent = newest.title;
     const parts = [...content.childNodes];
-    const close = () => parts.forEach((part) => part.remove());
+    const close = () => {
+      const isFocused = region.contains(document.activeElement);
+      parts.forEach((part) => part.remove());
+      if (isFocused) document.querySelector(".nc-bell button")?.focus();
+    };
     content.querySelector("button").addEventListener("click", close);
     const fade = () => (region.matches(":hover, :focus-within") ? setTimeout(fade, TOAST) : close());
     setTimeout(fade, TOAST);

@@ -37,6 +37,7 @@
       if (reply?.status === 403) return list.report("stale", { answer: () => location.reload() });
       return list.report("unsaved", { answer: () => post(list, { url, body, rows }) });
     }
+    if (document.activeElement.closest(".nc-bulk")) rows[0]?.querySelector(".nc-title").focus(); // the bar disappears
     for (const row of rows) row.querySelectorAll(":checked").forEach((box) => (box.checked = false));
     const at = reply.headers.get("X-Changed-At");
     if (undo && at) {
@@ -91,7 +92,7 @@
   const remove = (list, change) => {
     finish(list, waiting.get(list));
     const { rows } = change;
-    const isFocused = rows.some((row) => row.contains(document.activeElement));
+    const isFocused = [...rows, list.root.querySelector(".nc-bulk")].some((part) => part?.contains(document.activeElement));
     const all = rowsOf(list);
     const next = all.slice(all.indexOf(rows.at(-1))).find((row) => !rows.includes(row));
     for (const row of rows) {
@@ -101,7 +102,12 @@
     waiting.set(list, change);
     tidy(list);
     if (isFocused) next ? next.querySelector(".nc-title").focus() : list.focus();
-    list.report("deleted", { answer: () => (restore(list), list.focus()), end: () => finish(list, change) });
+    const answer = () => {
+      restore(list);
+      const row = rowsOf(list).find((row) => row.dataset.key === rows[0]?.dataset.key);
+      row ? row.querySelector(".nc-title").focus() : list.focus();
+    };
+    list.report("deleted", { answer, end: () => finish(list, change) });
   };
 
   const change = (list, button) => {
@@ -155,11 +161,16 @@
   document.addEventListener("keydown", (event) => {
     const at = document.activeElement;
     const list = listOf(at === document.body ? document.querySelector(".nc-inbox") : at);
+    if (list?.toast.dataset.state === "deleted" && event.key === "z" && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      return list.answer();
+    }
     if (!list || event.ctrlKey || event.metaKey || event.altKey) return;
     const isBell = Boolean(list.root.dataset.url);
     if (event.key.startsWith("Arrow") ? !isBell : !hasKeys) return; // arrows scroll
     const rows = rowsOf(list);
     const here = rows.indexOf(at.closest(".nc-row"));
+    const bulk = rows.some((row) => row.querySelector(":checked")) && list.root.querySelector(".nc-bulk");
     if (event.key in STEPS && rows.length) {
       event.preventDefault();
       const to = Math.max(0, Math.min(rows.length - 1, here + STEPS[event.key]));
@@ -167,11 +178,11 @@
       if (page) return page.click();
       rows[to].querySelector(".nc-title").focus();
     } else if (event.key === "e") {
-      rows[here]?.querySelector(".nc-mark").click();
+      (bulk || rows[here])?.querySelector("#nc-read, .nc-mark").click();
     } else if (event.key === "x") {
       rows[here]?.querySelector("[name=selected]")?.click();
     } else if (event.key === "#" || event.key === "Backspace") {
-      rows[here]?.querySelector(".nc-menu [data-undo]").click();
+      (bulk || rows[here])?.querySelector("[data-undo]").click();
     } else if (event.key === "?") {
       document.getElementById("nc-keys")?.togglePopover();
     }
@@ -180,6 +191,12 @@
   document.addEventListener("beforetoggle", ({ target }) => {
     if (target.id === "nc-keys") target.querySelector("#nc-has-keys").checked = hasKeys;
   }, { capture: true });
+
+  // Otherwise it would cover what the keyboard goes to next.
+  document.addEventListener("focusout", ({ target, relatedTarget: next }) => {
+    const left = target.closest?.(".nc-menu, .nc-bell-panel");
+    if (left && next && !next.closest("[popover]") && next.popoverTargetElement !== left) left.hidePopover();
+  });
 
   document.addEventListener("notifications:list", (event) => tidy(listOf(event.target)));
   window.addEventListener("pagehide", () => waiting.forEach((change, list) => finish(list, change, true)));

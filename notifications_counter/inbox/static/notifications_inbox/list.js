@@ -11,6 +11,7 @@
   const RETRY = 2_000; // after a failure, before a message: the user may be leaving the page
   const GONE = 300; // after a pointer has left, in case it comes back
   const TOLD = 6_000; // that a message stays
+  const CHOICE = 20_000; // that a message with a button stays
 
   const MORE = 20; // rows to add when the last ones come into view
   const MOST = 200; // rows, before there are pages
@@ -20,7 +21,7 @@
   const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 0]];
 
   const language = document.documentElement.lang.replaceAll("_", "-") || undefined;
-  const relative = new Intl.RelativeTimeFormat(language, { numeric: "auto", style: "narrow" });
+  const [now, ago] = ["auto", "always"].map((numeric) => new Intl.RelativeTimeFormat(language, { numeric, style: "short" }));
   let lag = 0; // milliseconds by which the visitor's clock is late
 
   const copy = (state) => document.querySelector(`template[data-state="${state}"]`).content.cloneNode(true);
@@ -33,15 +34,14 @@
       const [unit, size] = UNITS.find(([, size]) => seconds >= size);
       time.dataset.date ??= time.textContent;
       const isOld = seconds > 30 * 86400; // a date is clearer
-      const text = isOld ? time.dataset.date : relative.format(size ? -Math.floor(seconds / size) : 0, unit);
+      const text = isOld ? time.dataset.date : size ? ago.format(-Math.floor(seconds / size), unit) : now.format(0, unit);
       if (time.textContent !== text) time.textContent = text;
     }
   };
 
-  // Replace an element, but keep its ticks and its focus.
+  // Replace an element, but keep its ticks.
   const swap = (old, now) => {
     if (!old || !now || old.isEqualNode(now)) return old;
-    const { id } = old.contains(document.activeElement) ? document.activeElement : {};
     for (const box of old.querySelectorAll(":checked")) {
       const same = now.querySelector(`[id="${box.id}"]`);
       if (same) same.checked = true;
@@ -49,7 +49,6 @@
     const { hidden, scrollLeft } = old;
     old.replaceWith(now);
     Object.assign(now, { hidden, scrollLeft });
-    if (id) document.getElementById(id)?.focus({ preventScroll: true });
     window.htmx?.process(now);
     return now;
   };
@@ -83,14 +82,14 @@
     }
 
     get isHeld() {
-      const isScrolled = this.root.scrollTop > 0 || this.part.getBoundingClientRect().top < 0;
+      const isScrolled = this.part.querySelector(".nc-body")?.scrollTop > 0 || this.part.getBoundingClientRect().top < 0;
       return isScrolled || this.part.querySelector(HELD) || this.toast.matches(AIMED);
     }
 
     // -------------------------------------------------------------- messages
     say(state) {
       this.state = state;
-      if (!this.news) this.show(state);
+      if (!this.news && state !== (this.toast.dataset.state ?? "")) this.show(state);
     }
 
     // Show a message about a change. Calls `answer` if its button is clicked, else `end` after a while.
@@ -104,7 +103,7 @@
         this.close();
         end?.();
       };
-      if (text || end) setTimeout(expire, TOLD);
+      if (text || end) setTimeout(expire, answer ? CHOICE : TOLD);
     }
 
     close() {
@@ -114,13 +113,12 @@
 
     show(state, text) {
       const { toast } = this;
-      if (!text && (toast.dataset.state ?? "") === state) return;
-      const isFocused = toast.contains(document.activeElement);
+      const focused = toast.querySelector(":focus");
       toast.dataset.state = state;
       toast.replaceChildren(...(state ? [copy(state)] : []));
       if (text) toast.firstElementChild.textContent = text;
       if (state === "ended") toast.querySelector("a").href = location.pathname + location.search;
-      if (isFocused) this.focus({ preventScroll: true });
+      if (focused) this.focus({ preventScroll: !focused.matches(":focus-visible") });
     }
 
     // Handle a click on the button in a message.
@@ -164,7 +162,6 @@
 
     apply() {
       const { part, fresh } = this;
-      const isFocused = part.contains(document.activeElement);
       const list = part.querySelector(".nc-list");
       const next = fresh.querySelector(".nc-list");
       part.querySelectorAll(".nc-new").forEach((row) => row.classList.remove("nc-new"));
@@ -184,8 +181,7 @@
         part.replaceChildren(...fresh.childNodes);
         window.htmx?.process(part);
       }
-      if (isFocused && !part.contains(document.activeElement)) this.focus({ preventScroll: true });
-      if (this.isOther) this.root.scrollTop = 0;
+      if (this.isOther) part.querySelector(".nc-body").scrollTop = 0;
       this.isOther = false;
       this.fresh = null;
       this.say("");
@@ -196,7 +192,11 @@
       if (this.fresh) {
         age(this.part);
         age(this.fresh);
+        const { id } = this.part.contains(document.activeElement) ? document.activeElement : {};
         this.isHeld && !this.isOther ? this.patch() : this.apply();
+        const isLost = () => id !== undefined && !this.part.contains(document.activeElement);
+        if (isLost()) document.getElementById(id)?.focus({ preventScroll: true });
+        if (isLost()) this.focus({ preventScroll: true }); // it is gone, or disabled
         this.root.dispatchEvent(new CustomEvent("notifications:list", { bubbles: true }));
       }
       const rows = rowsOf(this.part);
