@@ -6,10 +6,9 @@
 if ready_now == 'off' then return 2 end
 -- rule: unknown_redis
 if ARGV[3] == '1' and redis.call('HEXISTS', state, 'mark') == 0 then return 0 end
-if redis.call('HEXISTS', intents, ARGV[1]) == 1 then return 1 end -- it was sent twice
 local now = redis.call('TIME')[1]
 local entry = '{"began":' .. now .. ',"checked":' .. now .. ',"owners":' .. ARGV[2] .. '}'
-redis.call('HSET', intents, ARGV[1], entry)
+if redis.call('HSETNX', intents, ARGV[1], entry) == 0 then return 1 end -- it was sent twice
 for _, owner in ipairs(cjson.decode(ARGV[2])) do
   -- rule: flying
   redis.call('HINCRBY', in_flight, owner, 1)

@@ -59,7 +59,9 @@ end
 
 -- Notes since when somebody is pending.
 local function note_pending()
-  if redis.call('EXISTS', pending) == 1 then redis.call('HSETNX', state, 'pending_since', redis.call('TIME')[1]) end
+  if redis.call('HEXISTS', state, 'pending_since') == 0 and redis.call('EXISTS', pending) == 1 then
+    redis.call('HSET', state, 'pending_since', redis.call('TIME')[1])
+  end
 end
 
 -- Deletes nothing from a hash. After such a first write, Redis allows a script others even without memory.
