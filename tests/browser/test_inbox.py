@@ -345,6 +345,15 @@ def test_what_the_keyboard_opens_takes_the_focus_and_closes_when_it_leaves(open_
     expect(panel).to_be_hidden()
 
 
+def test_a_long_word_stays_on_the_page(open_inbox, alice):
+    word = "word" * 40
+    row = Notification.objects.create(user=alice, title=word, body=word, url=f"https://shop.example/{word}")
+    page = open_inbox(viewport={"width": 320, "height": 640})
+    for path in ("/notifications/", f"/notifications/{row.pk}/"):
+        page.goto(path)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+
+
 def test_what_screen_readers_are_told(open_inbox, alice):
     """Only a region that was there before its text changed is read out."""
     page = open_inbox(path=f"/notifications/{notify(alice, 1, read=1)[0].pk}/")
