@@ -317,7 +317,9 @@ def test_a_keyboard_keeps_its_place(open_inbox, alice):
     expect(page.locator(f"#nc-open-{rows[2].pk}")).to_be_hidden()
     focused(page, f"#nc-open-{rows[1].pk}")
     page.keyboard.press("x")
+    told.locator("p").evaluate("p => { p.isRead = true; }")
     page.locator("#nc-delete").press("Enter")
+    expect(told.locator("p")).not_to_have_js_property("isRead", True)  # the same words are read out again
     focused(page, f"#nc-open-{rows[0].pk}")
     page.locator("#nc-read-all").press("Enter")
     expect(page.locator("#nc-read-all")).to_be_disabled()
@@ -345,6 +347,15 @@ def test_what_the_keyboard_opens_takes_the_focus_and_closes_when_it_leaves(open_
     expect(panel).to_be_hidden()
 
 
+def test_a_long_word_stays_on_the_page(open_inbox, alice):
+    word = "word" * 40
+    row = Notification.objects.create(user=alice, title=word, body=word, url=f"https://shop.example/{word}")
+    page = open_inbox(viewport={"width": 320, "height": 640})
+    for path in ("/notifications/", f"/notifications/{row.pk}/"):
+        page.goto(path)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+
+
 def test_what_screen_readers_are_told(open_inbox, alice):
     """Only a region that was there before its text changed is read out."""
     page = open_inbox(path=f"/notifications/{notify(alice, 1, read=1)[0].pk}/")
@@ -352,5 +363,10 @@ def test_what_screen_readers_are_told(open_inbox, alice):
     expect(bell).to_match_aria_snapshot("- 'button \"Unread notifications: 0\"'\n- status")
     Notification.objects.create(user=alice, title="new")
     expect(bell).to_match_aria_snapshot("- 'button \"Unread notifications: 1\"'\n- status: 'Unread notifications: 1'")
-    page.get_by_role("button", name="Close").press("Enter")
+    close = page.get_by_role("button", name="Close")
+    close.focus()
+    Notification.objects.create(user=alice, title="newer")
+    expect(page.locator("[data-unread-toast]")).to_have_text("New: newerClose")
+    expect(close).to_be_focused()
+    close.press("Enter")
     focused(page, ".nc-bell button")

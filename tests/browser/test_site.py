@@ -92,7 +92,8 @@ def test_the_admin(visit):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_are_accessible(visit, scheme):
     def check() -> None:
-        results = Axe().run(page, options={"resultTypes": ["violations"]})
+        options = {"resultTypes": ["violations"], "rules": {"target-size": {"enabled": True}}}
+        results = Axe().run(page, options=options)
         assert not results.violations_count, f"{page.url}: {results.generate_report()}"
 
     page = visit(color_scheme=scheme)
@@ -112,6 +113,15 @@ def test_pages_are_accessible(visit, scheme):
     page.click(".nc-bell button")
     expect(page.locator(".nc-bell-panel .nc-row")).to_have_count(10)
     check()
+
+
+def test_a_filter_keeps_the_focus(visit):
+    page = visit(BUSY)
+    for name in ("Comments", "Unread"):
+        link = page.get_by_role("group").get_by_role("link", name=re.compile(f"^{name}"))
+        link.press("Enter")
+        expect(link).to_have_attribute("aria-current", "true")
+        expect(link).to_be_focused()
 
 
 def test_a_phone_with_forced_colours_rtl_and_large_text(visit):

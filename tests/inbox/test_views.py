@@ -112,7 +112,7 @@ def test_a_tab_for_each_kind_with_its_number(with_kinds, client, alice, bob):
         Notification.objects.bulk_create(Notification(user=user, kind=kind, title="x") for _ in range(number))
     page = client.get(url())
     assert tabs(page) == {"All kinds": "6", "&lt;b&gt;": "1", "sale": "3"}
-    assert '<a href="?show=all&amp;kind=sale">sale' in page.content.decode()
+    assert 'href="?show=all&amp;kind=sale">sale' in page.content.decode()
     assert len(titles(client.get(url(), {"kind": "sale"}))) == 3
     Notification.objects.filter(kind="sale").mark_as_read()
     assert tabs(client.get(url())) == {"All kinds": "3", "&lt;b&gt;": "1"}

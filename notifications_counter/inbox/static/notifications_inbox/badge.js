@@ -93,7 +93,9 @@
     content.querySelector("button").addEventListener("click", close);
     const fade = () => (region.matches(":hover, :focus-within") ? setTimeout(fade, TOAST) : close());
     setTimeout(fade, TOAST);
+    const isFocused = region.contains(document.activeElement);
     region.replaceChildren(region.querySelector("template"), content);
+    if (isFocused) region.querySelector("button").focus();
   };
 
   const badges = () => [...document.querySelectorAll("[data-badge]")];

@@ -215,7 +215,7 @@
       document.body.append(panel);
     }
     for (const bell of bells) {
-      bell.type = "button";
+      Object.assign(bell, { type: "button", ariaHasPopup: "dialog" });
       bell.setAttribute("popovertarget", "nc-bell-panel");
     }
   };
