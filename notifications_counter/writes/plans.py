@@ -159,26 +159,35 @@ def returned(statement: Statement, effects: Effects) -> Outcome:
 
 def locked(statement: Statement, effects: Effects) -> Outcome:
     """The rows are locked first, to see whose they are and whether they count. They stay those that the statement
-    selects, by their primary keys if necessary. If it doesn't say whose they become, as ``bulk_update()``, that is seen
-    afterwards: by primary keys, it still selects them."""
+    selects, by their primary keys if necessary."""
     query, connection, counters = statement.query, statement.connection, tuple(effects)
-    says_whose = all(effect.after.names_owner or not effect.moves for effect in effects.values())
     is_fixed = is_repeatable(query) or (statement.is_stock and name_rows(query, connection))
+    says_whose = all(effect.after.names_owner or not effect.moves for effect in effects.values())
     if not is_fixed or not (says_whose or lists_pks(query)):
         return unknown(statement, effects)
-    before, after = lock_rows(query, connection, counters), Tally[Row]()
+    rows = lock_rows(query, connection, counters)
     result, number, _ = statement.execute()
     if not number:
         return result, {}
+    if number > rows.total():  # it has changed others, too
+        return result, doubt_everyone(effects)
     if not says_whose:
-        after = lock_rows(query, connection, counters)
-    if number > before.total() or (not says_whose and after.total() < before.total()):
-        return result, doubt_everyone(effects)  # it has changed others, too, or rows have other primary keys now
+        return result, seen_afterwards(statement, effects, rows)
     change: Change = {}
-    sums_before, sums_after = sums_of(counters, before), sums_of(counters, after)
-    for counter, effect in effects.items():
-        if says_whose and effect.after.value is not None and number == before.total():
-            change[counter] = effect.deltas(sums_before[counter])  # nobody else changes locked rows
+    for counter, sums in sums_of(counters, rows).items():
+        effect = effects[counter]
+        if effect.after.value is not None and number == rows.total():
+            change[counter] = effect.deltas(sums)  # nobody else changes locked rows
         else:
-            change[counter] = doubts_of([*sums_before[counter], *sums_after[counter], *effect.owner_keys])
+            change[counter] = doubts_of([*sums, *effect.owner_keys])
     return result, change
+
+
+def seen_afterwards(statement: Statement, effects: Effects, before: Tally[Row]) -> Change:
+    """The statement doesn't say whose its rows become, as ``bulk_update()``. By primary keys, it still selects them."""
+    counters = tuple(effects)
+    after = lock_rows(statement.query, statement.connection, counters)
+    if after.total() < before.total():  # rows have other primary keys now
+        return doubt_everyone(effects)
+    both = sums_of(counters, before + after)
+    return {counter: doubts_of([*sums, *effects[counter].owner_keys]) for counter, sums in both.items()}
