@@ -25,18 +25,21 @@ def compare(counter: Declaration, pks: Sequence[Pk], result: Result, dry_run: bo
     Look at Redis, count, look again: whoever is the same in both looks, not announced, and differs from the rows, was
     wrong. Compare these twice, as two changes in between may have cancelled each other out."""
     # rule: compared
-    state, before = row_in_force(counter).first(), counter.buffer.look(pks)
-    first = _compare_once(counter, before, result, dry_run)
+    state = row_in_force(counter).first()
+    first = _compare_once(counter, counter.buffer.look(pks), result, dry_run)
     if not first.wrong:
         return first.changing
-    suspects = [found.owner for found in first.wrong]
-    again = _compare_once(counter, {pk: first.after[pk] for pk in suspects}, result, dry_run, is_again=True)
+    suspects = {found.owner: first.after[found.owner] for found in first.wrong}
+    again = _compare_once(counter, suspects, result, dry_run, is_again=True)
     unsure = [*first.changing, *again.changing]
-    if again.wrong and not _is_settled(counter, state):
-        return [*unsure, *(found.owner for found in again.wrong)]
+    if not again.wrong:
+        return unsure
+    wrong = [found.owner for found in again.wrong]
+    if not _is_settled(counter, state):
+        return [*unsure, *wrong]
     result.add_wrong(again.wrong)
-    if again.wrong and not dry_run:
-        counter.buffer.doubt([str(found.owner) for found in again.wrong])
+    if not dry_run:
+        counter.buffer.doubt(list(map(str, wrong)))
         record_wrong(counter, again.wrong)
     return unsure
 

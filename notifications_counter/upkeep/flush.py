@@ -88,30 +88,37 @@ class Flush:
 
     def _flush_batch(self) -> bool:
         """Flush one batch, in chunks. Returns whether another one may wait."""
-        buffer, own = self.counter.buffer, uuid4().hex
-        batch, size = buffer.cut(self.mark, self.mark.batch, own)
+        buffer = self.counter.buffer
+        new = uuid4().hex
+        batch, size = buffer.cut(self.mark, self.mark.batch, new)
         if not batch:
             return False
+        while self.mark.stored(batch) < size:
+            if not self._flush_chunk(batch, size):
+                return False
+        is_another_flushers = batch != new
+        return buffer.drop(batch, self.mark) and is_another_flushers
+
+    def _flush_chunk(self, batch: str, size: int) -> bool:
+        """Store the next owners of a batch, behind those that the mark says are stored. Returns whether to go on."""
         done = self.mark.stored(batch)
-        while done < size:
-            end = min(done + OWNERS_PER_CHUNK, size)
-            fetched = buffer.fetch(done, end - 1)
-            counts = self._counts(fetched)
-            if not self._store(counts, Mark.of_chunk(batch, end)):
-                return False
-            self.result.owners += len(counts)
-            self._record_skipped()
-            done = end
-            self._tell_stored(fetched, done, size)
-            self.result.unfinished = done < size and time.monotonic() > self.until
-            if self.result.unfinished:
-                return False
-        return buffer.drop(batch, self.mark) and batch != own
+        end = min(done + OWNERS_PER_CHUNK, size)
+        fetched = self.counter.buffer.fetch(done, end - 1)
+        counts = self._counts(fetched)
+        if not self._store(counts, Mark.of_chunk(batch, end)):
+            return False
+        self.result.owners += len(counts)
+        self._record_skipped()
+        self._tell_stored(fetched, end, size)
+        self.result.unfinished = end < size and time.monotonic() > self.until
+        return not self.result.unfinished
 
     def _counts(self, fetched: Sequence[Fetched]) -> dict[Pk, int]:
         """Return what is to be stored, by owner: the cached total, or the number of rows where there is none, or where
         it is compared."""
-        counts, to_count, cheap = dict[Pk, int](), list[Pk](), list[Pk]()
+        counts: dict[Pk, int] = {}
+        to_count: list[Pk] = []
+        cheap: list[Pk] = []
         for owner_key, _, total in fetched:
             try:
                 pk = self.counter.valid_pk(owner_key)
