@@ -14,7 +14,7 @@ from ..declaration.primary_keys import Pk
 from ..models import CounterState, DoubtRequest
 from ..sql.counts import count_rows
 from ..sql.target import Target
-from .findings import Difference, Result, record_skipped, record_wrong
+from .findings import Difference, Result, record
 from .phases import Phase, row_in_force, situation_of
 
 
@@ -40,7 +40,7 @@ def compare(counter: Declaration, pks: Sequence[Pk], result: Result, dry_run: bo
     result.add_wrong(again.wrong)
     if not dry_run:
         counter.buffer.doubt(list(map(str, wrong)))
-        record_wrong(counter, again.wrong)
+        record("wrong", counter, again.wrong)
     return unsure
 
 
@@ -107,5 +107,5 @@ def count_or_skip(counter: Declaration, pks: Sequence[Pk], result: Result, dry_r
             return {pk: rows for each in pks for pk, rows in count_or_skip(counter, [each], result, dry_run).items()}
         result.skipped += 1
         if not dry_run:
-            record_skipped(counter, {str(pks[0]): f"its rows cannot be counted: {error}"})
+            record("skipped", counter, [f"{str(pks[0])!r}: its rows cannot be counted: {error}"])
         return {}

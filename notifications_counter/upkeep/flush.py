@@ -27,7 +27,7 @@ from ..reports import report
 from ..sql.counts import count_rows
 from ..sql.target import Target
 from .comparison import compare, count_or_skip
-from .findings import Result, record_skipped
+from .findings import Result, record
 from .heal import HEAL_SECONDS, heal
 from .phases import row_in_force, state_row
 
@@ -70,7 +70,7 @@ class Flush:
         self.result = Result()
         self.target = Target(counter, connections[counter.db])
         self.mark = Mark()  # the one in the row, which run() reads
-        self.skipped: dict[str, str] = {}  # owner keys of the chunk that cannot be stored, and why
+        self.skipped: list[str] = []  # owner keys of the chunk that cannot be stored, and why
 
     def run(self) -> Result:
         """Flush, outside of transactions. BufferUnavailable if Redis is unreachable; what was written stays written."""
@@ -108,7 +108,9 @@ class Flush:
         if not self._store(counts, Mark.of_chunk(batch, end)):
             return False
         self.result.owners += len(counts)
-        self._record_skipped()
+        self.result.skipped += len(self.skipped)
+        record("skipped", self.counter, self.skipped)
+        self.skipped = []
         self._tell_stored(fetched, end, size)
         self.result.unfinished = end < size and time.monotonic() > self.until
         return not self.result.unfinished
@@ -123,7 +125,7 @@ class Flush:
             try:
                 pk = self.counter.valid_pk(owner_key)
             except ValidationError:
-                self.skipped[owner_key] = "it is not the primary key of an owner. Find out what wrote it"
+                self.skipped.append(f"{owner_key!r}: it is not the primary key of an owner. Find out what wrote it")
                 continue
             if total is None or total < self.counter.least:  # a delta that is committed and not sent is missing
                 to_count.append(pk)
@@ -185,12 +187,7 @@ class Flush:
     def _skip(self, pk: Pk, counts: dict[Pk, int], reason: str = "") -> None:
         """Leave out a count that the database cannot store."""
         field = self.counter.totals._meta.get_field(self.counter.field)
-        self.skipped[str(pk)] = f"{field} cannot hold its count, {counts.pop(pk)}{reason}"
-
-    def _record_skipped(self) -> None:
-        self.result.skipped += len(self.skipped)
-        record_skipped(self.counter, self.skipped)
-        self.skipped = {}
+        self.skipped.append(f"{str(pk)!r}: {field} cannot hold its count, {counts.pop(pk)}{reason}")
 
     def _tell_stored(self, fetched: Sequence[Fetched], done: int, size: int) -> None:
         """Tell how far the batch is stored, and by how much the counts of this chunk have risen and fallen."""
