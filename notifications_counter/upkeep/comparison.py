@@ -32,7 +32,7 @@ def compare(counter: Declaration, pks: Sequence[Pk], result: Result, dry_run: bo
     suspects = {found.owner: first.after[found.owner] for found in first.wrong}
     again = _compare_once(counter, suspects, result, dry_run, is_again=True)
     unsure = [*first.changing, *again.changing]
-    if not again.wrong:
+    if not again.wrong:  # only faster
         return unsure
     wrong = [found.owner for found in again.wrong]
     if not _is_settled(counter, state):
