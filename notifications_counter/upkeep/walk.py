@@ -110,7 +110,7 @@ class Walker:
         self.compare_stored(pks)
         is_ours = self._move(row, walked_to=str(pks[-1]))
         report("compared", self.counter, owners=self.result.owners)
-        if not is_ours:
+        if not is_ours:  # only faster
             return False
         self.result.unfinished = time.monotonic() > self.until
         return not self.result.unfinished
