@@ -25,9 +25,10 @@ from .reports import report
 from .sql.counts import break_down
 from .upkeep.findings import Result
 from .upkeep.flush import Flush
-from .upkeep.generations import forbid_other_rows
-from .upkeep.heal import HEAL_SECONDS, heal, invalidate
+from .upkeep.generations import begin_generation, forbid_other_rows, forbid_replaced
+from .upkeep.heal import HEAL_SECONDS, heal
 from .upkeep.phases import Phase, phase_without_redis, row_of, seconds_to_wait
+from .upkeep.switch import settle
 from .upkeep.walk import recount
 
 
@@ -131,7 +132,10 @@ class Counter(Declaration):
         The first read of each owner counts rows, and the next heals compare everyone with them. Raises NotInTransaction
         inside a transaction, and ConfigurationError if another release has replaced this process.
         """
-        invalidate(self)
+        forbid_transaction(self.db)
+        settle(self)
+        forbid_replaced(self)
+        begin_generation(self, "the database was restored from a backup")
 
 
 def all_counters() -> list[Counter]:

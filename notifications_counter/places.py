@@ -55,15 +55,17 @@ def places(
     """
     places_in, has_tables = cache(_places_in), cache(_has_tables)
     others = [alias for alias in connections if not connections[alias].settings_dict["TEST"]["MIRROR"]]
+
+    def is_used(place: Place, model: type[Model]) -> bool:
+        if place.schema or place.alias == alias_for(model):
+            return True
+        return router.allow_migrate_model(place.alias, model) and has_tables(place.alias)
+
     found: dict[type[Model], list[Place]] = {}
     for model in models:
-        first, found[model] = alias_for(model), []
-        for alias in dict.fromkeys([first, *others]):
-            for place in places_in(alias, schema) if database in (None, alias) else ():
-                is_used = place.schema or alias == first
-                is_used = is_used or (router.allow_migrate_model(alias, model) and has_tables(alias))
-                if is_used and schema in (None, place.schema):
-                    found[model].append(place)
+        aliases = [alias for alias in dict.fromkeys([alias_for(model), *others]) if database in (None, alias)]
+        all_places = [place for alias in aliases for place in places_in(alias, schema)]
+        found[model] = [p for p in all_places if schema in (None, p.schema) and is_used(p, model)]
     return found
 
 

@@ -27,15 +27,15 @@ def read(counter: Declaration, pks: Sequence[Pk]) -> dict[Pk, int]:
     connection = connections[counter.db]
     asked = untouched(connection, counter, pks)
     buffer = counter.buffer_in(connection)
-    counts, missing = buffer.totals(asked) if asked else ({}, [])
-    if len(counts) == len(pks) and min(counts.values(), default=0) >= counter.least:
-        return counts  # as nearly always
-    too_low = {pk for pk, total in counts.items() if total < counter.least}
-    if too_low:  # wrong, or a delta is committed and not sent yet
+    cached, missing = buffer.totals(asked) if asked else ({}, [])
+    if len(cached) == len(pks) and min(cached.values(), default=0) >= counter.least:
+        return cached  # as nearly always
+    counts = {pk: total for pk, total in cached.items() if total >= counter.least}
+    if too_low := cached.keys() - counts.keys():  # wrong, or a delta is committed and not sent yet
         doubt({counter: list(map(str, too_low))})
     if missing:
         counts |= _count_and_keep(counter, connection, buffer, missing)
-    counts |= count_rows(counter, [pk for pk in pks if pk in too_low or pk not in counts])
+    counts |= count_rows(counter, [pk for pk in pks if pk not in counts])
     return {pk: counts[pk] for pk in pks}
 
 

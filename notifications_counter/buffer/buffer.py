@@ -69,7 +69,8 @@ class Buffer:
         self.fingerprint = fingerprint
         self.is_declared = is_declared
         self._ready = self.key("ready")
-        self._trusted: tuple[str | bytes, str] = "", self.key(":")  # its last value, and where its totals are
+        # The last value of `ready`, and the prefix of its totals. Threads change both at once.
+        self._trusted: tuple[str | bytes, str] = "", self.key(":")
 
     def key(self, name: str) -> str:
         """Return a key of the counter. Scripts build the same: see ``shared.lua``."""
@@ -104,9 +105,9 @@ class Buffer:
         try:
             return dict(zip(pks, map(int, values), strict=True)), []  # nearly always, all are there
         except (TypeError, ValueError):
-            found = list(zip(pks, values, map(as_integer, values), strict=True))
-            cached = {pk: total for pk, _, total in found if total is not None}
-            return cached, [pk for pk, value, _ in found if value is None]
+            totals = dict(zip(pks, map(as_integer, values), strict=True))
+            missing = [pk for pk, value in zip(pks, values, strict=True) if value is None]
+            return {pk: total for pk, total in totals.items() if total is not None}, missing
 
     def _trust(self, ready: str | bytes | None) -> bool:
         """Read totals under this value of ``ready`` from now on. Returns False if there are none: it is missing, says

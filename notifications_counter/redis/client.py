@@ -183,10 +183,6 @@ class Client:
         """The site's pool; None for a cluster, which has one for each node."""
         return None if isinstance(self.redis, redis.RedisCluster) else self.redis.connection_pool
 
-    @cached_property
-    def _can_hold(self) -> bool:
-        return type(self._pool) is redis.ConnectionPool
-
     @contextmanager
     def _closed_if_interrupted(self) -> Iterator[None]:
         """Close the pool's connections if anything but an error of redis-py ends a call, such as a time limit: redis-py
@@ -230,7 +226,8 @@ class Client:
         with self._closed_if_interrupted():
             connection = Connection(self._pool, oldest)
         is_up = self.breaker.down_since is None  # otherwise it may lead to a server that is replaced meanwhile
-        if is_up and self._can_hold and len(self._held) < self._pool.max_connections // 2:
+        is_plain = type(self._pool) is redis.ConnectionPool
+        if is_up and is_plain and len(self._held) < self._pool.max_connections // 2:
             self._held.add(connection)
             connection.is_held = True
         return connection

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from django.core.exceptions import ValidationError
 from django.db import connections
-from django.db.models import F, Model, Q, QuerySet
+from django.db.models import F, Field, Model, Q, QuerySet
 
 from ..declaration import Declaration
 from ..declaration.primary_keys import First, Pk, values_of
@@ -21,20 +21,21 @@ def page(counter: Declaration, after: str | None, size: int) -> list[Pk]:
     start = _position(counter, after)
     connection = connections[counter.db]
     rows = QuerySet[Model](counter.source).filter(counter.q)
+    totals = QuerySet[Model](counter.totals)
     columns = [f"counted_owner{i}" for i in range(len(counter.pk_fields))]
-    parts: list[str] = []
-    params: list[Param] = []
-    for queryset, fields in ((rows, counter.owner_fields), (QuerySet[Model](counter.totals), counter.total_fields)):
+
+    def owners_of(queryset: QuerySet[Model], fields: Sequence[Field]) -> tuple[str, tuple[Param, ...]]:
         names = [field.attname for field in fields]
         owners = queryset.filter(_after(names, start), **{f"{name}__isnull": False for name in names})
         named = owners.values(**{column: F(name) for column, name in zip(columns, names, strict=True)})
         query = named.order_by(*columns).distinct()[:size].query
-        part, some = query.get_compiler(connection.alias, elide_empty=False).as_sql()
-        parts.append(f"SELECT * FROM ({part}) AS part{len(parts)}")
-        params += some
-    sql = f"{' UNION '.join(parts)} ORDER BY {', '.join(columns)} LIMIT {size}"
+        return query.get_compiler(connection.alias, elide_empty=False).as_sql()
+
+    of_rows, row_params = owners_of(rows, counter.owner_fields)
+    of_totals, total_params = owners_of(totals, counter.total_fields)
+    both = f"SELECT * FROM ({of_rows}) AS part0 UNION SELECT * FROM ({of_totals}) AS part1"
     with connection.cursor() as cursor:
-        cursor.execute(sql, params)
+        cursor.execute(f"{both} ORDER BY {', '.join(columns)} LIMIT {size}", (*row_params, *total_params))
         return [counter.pk_of_row(pk) for pk in cursor.fetchall()]
 
 

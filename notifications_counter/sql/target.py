@@ -50,22 +50,24 @@ class Target:
 
     def store(self, counts: Mapping[Pk, int]) -> None:
         """Store the counts of these owners, in one statement: the chunk is a table in it."""
-        row = self.model()
-        others = other_fields(self.counter)
-        updated_at = field_of(self.model, "updated_at").get_db_prep_save(timezone.now(), self.connection)
-        values = [updated_at, *(f.get_db_prep_save(f.pre_save(row, add=True), self.connection) for f in others)]
-        columns = ", ".join(
-            (*self.owner_columns, self.count, self.updated, *(self._column(field.name) for field in others))
-        )
         names = [*(f"owner{i}" for i in range(len(self.owner_columns))), "total"]
         pks = self.counter.db_columns(list(counts), self.connection)
-        chunk, params = self._chunk(names, [*pks, [*counts.values()]])
-        on_conflict, again = self._on_conflict(updated_at)
+        chunk, of_chunk = self._chunk(names, [*pks, [*counts.values()]])
+        columns = [*self.owner_columns, self.count]
+
+        updated_at = field_of(self.model, "updated_at").get_db_prep_save(timezone.now(), self.connection)
+        same, of_same = [self.updated], [updated_at]  # in each row
+        row = self.model()
+        for field in other_fields(self.counter):
+            same.append(self._column(field.name))
+            of_same.append(field.get_db_prep_save(field.pre_save(row, add=True), self.connection))
+
+        on_conflict, of_conflict = self._on_conflict(updated_at)
         with self.connection.cursor() as cursor:
             cursor.execute(
-                f"INSERT INTO {self.table} ({columns}) SELECT {', '.join(names)}, {', '.join(['%s'] * len(values))}"
-                f" FROM {chunk} WHERE true {on_conflict}",
-                (*values, *params, *again),
+                f"INSERT INTO {self.table} ({', '.join([*columns, *same])})"
+                f" SELECT {', '.join([*names, *['%s'] * len(same)])} FROM {chunk} WHERE true {on_conflict}",
+                (*of_same, *of_chunk, *of_conflict),
             )
 
     def _chunk(self, names: list[str], columns: list[list[Param]]) -> tuple[str, list[Param]]:

@@ -14,7 +14,7 @@ from ..declaration.primary_keys import Pk
 from ..models import CounterState, DoubtRequest
 from ..sql.counts import count_rows
 from ..sql.target import Target
-from .findings import Difference, Result, record_skipped, record_wrong
+from .findings import Difference, Result, record
 from .phases import Phase, row_in_force, situation_of
 
 
@@ -25,19 +25,22 @@ def compare(counter: Declaration, pks: Sequence[Pk], result: Result, dry_run: bo
     Look at Redis, count, look again: whoever is the same in both looks, not announced, and differs from the rows, was
     wrong. Compare these twice, as two changes in between may have cancelled each other out."""
     # rule: compared
-    state, before = row_in_force(counter).first(), counter.buffer.look(pks)
-    first = _compare_once(counter, before, result, dry_run)
+    state = row_in_force(counter).first()
+    first = _compare_once(counter, counter.buffer.look(pks), result, dry_run)
     if not first.wrong:
         return first.changing
-    suspects = [found.owner for found in first.wrong]
-    again = _compare_once(counter, {pk: first.after[pk] for pk in suspects}, result, dry_run, is_again=True)
+    suspects = {found.owner: first.after[found.owner] for found in first.wrong}
+    again = _compare_once(counter, suspects, result, dry_run, is_again=True)
     unsure = [*first.changing, *again.changing]
-    if again.wrong and not _is_settled(counter, state):
-        return [*unsure, *(found.owner for found in again.wrong)]
+    if not again.wrong:  # only faster
+        return unsure
+    wrong = [found.owner for found in again.wrong]
+    if not _is_settled(counter, state):
+        return [*unsure, *wrong]
     result.add_wrong(again.wrong)
-    if again.wrong and not dry_run:
-        counter.buffer.doubt([str(found.owner) for found in again.wrong])
-        record_wrong(counter, again.wrong)
+    if not dry_run:
+        counter.buffer.doubt(list(map(str, wrong)))
+        record("wrong", counter, again.wrong)
     return unsure
 
 
@@ -104,5 +107,5 @@ def count_or_skip(counter: Declaration, pks: Sequence[Pk], result: Result, dry_r
             return {pk: rows for each in pks for pk, rows in count_or_skip(counter, [each], result, dry_run).items()}
         result.skipped += 1
         if not dry_run:
-            record_skipped(counter, {str(pks[0]): f"its rows cannot be counted: {error}"})
+            record("skipped", counter, [f"{str(pks[0])!r}: its rows cannot be counted: {error}"])
         return {}

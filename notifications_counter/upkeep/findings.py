@@ -29,6 +29,9 @@ class Difference:
     was: int
     rows: int
 
+    def __str__(self) -> str:
+        return f"{self.owner}: {self.was} instead of {self.rows}"
+
 
 @dataclass
 class Result:
@@ -49,19 +52,9 @@ class Result:
         self.differences += found[: MAX_DIFFERENCES - len(self.differences)]
 
 
-def record_wrong(counter: Declaration, wrong: Sequence[Difference]) -> None:
-    """Record wrong counts in the counter's row, the log and the history."""
-    examples = [f"{found.owner}: {found.was} instead of {found.rows}" for found in wrong]
-    _record("wrong", counter, examples)
-
-
-def record_skipped(counter: Declaration, reasons: dict[str, str]) -> None:
-    """Record owners that cannot be stored or counted, with the reasons, in the same places. Walks try again."""
-    examples = [f"{owner_key!r}: {reason}" for owner_key, reason in reasons.items()]
-    _record("skipped", counter, examples)
-
-
-def _record(event: str, counter: Declaration, examples: Sequence[str]) -> None:
-    if number := len(examples):
+def record(event: str, counter: Declaration, found: Sequence[object]) -> None:
+    """Record what was found, if anything, in the counter's row, the log and the history: ``wrong`` counts; or owners
+    that were ``skipped``, with the reasons, until a walk tries again."""
+    if number := len(found):
         state_row(counter).update(**{event: F(event) + number, f"{event}_at": timezone.now()})
-        report(event, counter, owners=number, examples="; ".join(examples[:MAX_EXAMPLES]))
+        report(event, counter, owners=number, examples="; ".join(map(str, found[:MAX_EXAMPLES])))

@@ -27,7 +27,7 @@ from ..reports import report
 from ..sql.counts import count_rows
 from ..sql.target import Target
 from .comparison import compare, count_or_skip
-from .findings import Result, record_skipped
+from .findings import Result, record
 from .heal import HEAL_SECONDS, heal
 from .phases import row_in_force, state_row
 
@@ -70,7 +70,7 @@ class Flush:
         self.result = Result()
         self.target = Target(counter, connections[counter.db])
         self.mark = Mark()  # the one in the row, which run() reads
-        self.skipped: dict[str, str] = {}  # owner keys of the chunk that cannot be stored, and why
+        self.skipped: list[str] = []  # owner keys of the chunk that cannot be stored, and why
 
     def run(self) -> Result:
         """Flush, outside of transactions. BufferUnavailable if Redis is unreachable; what was written stays written."""
@@ -88,35 +88,44 @@ class Flush:
 
     def _flush_batch(self) -> bool:
         """Flush one batch, in chunks. Returns whether another one may wait."""
-        buffer, own = self.counter.buffer, uuid4().hex
-        batch, size = buffer.cut(self.mark, self.mark.batch, own)
+        buffer = self.counter.buffer
+        new = uuid4().hex
+        batch, size = buffer.cut(self.mark, self.mark.batch, new)
         if not batch:
             return False
+        while self.mark.stored(batch) < size:
+            if not self._flush_chunk(batch, size):
+                return False
+        is_another_flushers = batch != new
+        return buffer.drop(batch, self.mark) and is_another_flushers
+
+    def _flush_chunk(self, batch: str, size: int) -> bool:
+        """Store the next owners of a batch, behind those that the mark says are stored. Returns whether to go on."""
         done = self.mark.stored(batch)
-        while done < size:
-            end = min(done + OWNERS_PER_CHUNK, size)
-            fetched = buffer.fetch(done, end - 1)
-            counts = self._counts(fetched)
-            if not self._store(counts, Mark.of_chunk(batch, end)):
-                return False
-            self.result.owners += len(counts)
-            self._record_skipped()
-            done = end
-            self._tell_stored(fetched, done, size)
-            self.result.unfinished = done < size and time.monotonic() > self.until
-            if self.result.unfinished:
-                return False
-        return buffer.drop(batch, self.mark) and batch != own
+        end = min(done + OWNERS_PER_CHUNK, size)
+        fetched = self.counter.buffer.fetch(done, end - 1)
+        counts = self._counts(fetched)
+        if not self._store(counts, Mark.of_chunk(batch, end)):
+            return False
+        self.result.owners += len(counts)
+        self.result.skipped += len(self.skipped)
+        record("skipped", self.counter, self.skipped)
+        self.skipped = []
+        self._tell_stored(fetched, end, size)
+        self.result.unfinished = end < size and time.monotonic() > self.until
+        return not self.result.unfinished
 
     def _counts(self, fetched: Sequence[Fetched]) -> dict[Pk, int]:
         """Return what is to be stored, by owner: the cached total, or the number of rows where there is none, or where
         it is compared."""
-        counts, to_count, cheap = dict[Pk, int](), list[Pk](), list[Pk]()
+        counts: dict[Pk, int] = {}
+        to_count: list[Pk] = []
+        cheap: list[Pk] = []
         for owner_key, _, total in fetched:
             try:
                 pk = self.counter.valid_pk(owner_key)
             except ValidationError:
-                self.skipped[owner_key] = "it is not the primary key of an owner. Find out what wrote it"
+                self.skipped.append(f"{owner_key!r}: it is not the primary key of an owner. Find out what wrote it")
                 continue
             if total is None or total < self.counter.least:  # a delta that is committed and not sent is missing
                 to_count.append(pk)
@@ -178,12 +187,7 @@ class Flush:
     def _skip(self, pk: Pk, counts: dict[Pk, int], reason: str = "") -> None:
         """Leave out a count that the database cannot store."""
         field = self.counter.totals._meta.get_field(self.counter.field)
-        self.skipped[str(pk)] = f"{field} cannot hold its count, {counts.pop(pk)}{reason}"
-
-    def _record_skipped(self) -> None:
-        self.result.skipped += len(self.skipped)
-        record_skipped(self.counter, self.skipped)
-        self.skipped = {}
+        self.skipped.append(f"{str(pk)!r}: {field} cannot hold its count, {counts.pop(pk)}{reason}")
 
     def _tell_stored(self, fetched: Sequence[Fetched], done: int, size: int) -> None:
         """Tell how far the batch is stored, and by how much the counts of this chunk have risen and fallen."""

@@ -11,7 +11,7 @@ from ..declaration import Declaration
 from ..internals import unknown_methods
 from ..models import DoubtRequest
 from .findings import Result
-from .generations import begin_generation, forbid_other_rows, forbid_replaced
+from .generations import begin_generation, forbid_other_rows
 from .phases import Phase, row_of, situation_of
 from .switch import settle, switch_off
 from .walk import Walker
@@ -57,11 +57,3 @@ def _ground_overdue(buffer: Buffer) -> None:
             buffer.ground(intent.id, drop=True)
         elif age < 0 or intent.late(now) >= 0:  # below 0: the clock was set back
             buffer.ground(intent.id)
-
-
-def invalidate(counter: Declaration) -> None:
-    """Discard what Redis holds, because the database was restored. The next heal walks over everyone."""
-    forbid_transaction(counter.db)
-    settle(counter)
-    forbid_replaced(counter)
-    begin_generation(counter, "the database was restored from a backup")

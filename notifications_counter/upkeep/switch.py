@@ -34,12 +34,14 @@ _told = set[tuple[str, str]]()
 def settle(counter: Declaration) -> bool:
     """Take the steps of the phases in which nobody is served, one after another, until nothing changes. Returns whether
     the counter is served by this process's declaration."""
-    before, row = None, row_of(counter)
-    phase = phase_without_redis(row, counter.fingerprint)
-    while phase is not None and phase != before:
-        STEPS[phase](counter)
-        before, row = phase, row_of(counter)
+    before = None
+    while True:
+        row = row_of(counter)
         phase = phase_without_redis(row, counter.fingerprint)
+        if phase is None or phase == before:
+            break
+        STEPS[phase](counter)
+        before = phase
     if row.fingerprint == counter.fingerprint:
         note_in_force(counter, row)
     return phase is None

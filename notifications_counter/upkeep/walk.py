@@ -84,32 +84,51 @@ class Walker:
 
     # ---------------------------------------------------------------- together
     def walk_together(self) -> Result:
-        """Go on with the walk that is under way, or begin one if it is time: page after page at full speed, a single
-        page of a gentle walk. If another flusher is faster, it goes on alone."""
-        while not self.result.unfinished and (row := self._row()) is not None:
-            now, started = timezone.now(), time.monotonic()
-            if not row.walk_speed:
-                if not options.WALK_SECONDS or _is_within(row.walk_began_at, now):
-                    break
-                self._move(row, **walk_from_the_start(row.GENTLE))
-                continue
-            if _is_within(now, row.walk_resumes_at):
-                break
-            is_gentle = row.walk_speed == row.GENTLE
-            pks = self._page(row.walked_to)
-            if not pks:
-                if self._move(row, walk_speed="") and not is_gentle:
-                    report("walked", self.counter)
-                break
-            (self.compare_page if is_gentle else self.compare_stored)(pks)
-            rest = (time.monotonic() - started) * (1 / GENTLE_SHARE - 1) if is_gentle else 0
-            resumes_at = timezone.now() + timedelta(seconds=rest)
-            is_ours = self._move(row, walked_to=str(pks[-1]), walk_resumes_at=resumes_at)
-            report("compared", self.counter, owners=self.result.owners)
-            if is_gentle or not is_ours:
-                break
-            self.result.unfinished = time.monotonic() > self.until
+        """Go on with the walk that is under way, or begin one if it is time."""
+        while (row := self._row()) is not None and self._step(row):
+            pass
         return self.result
+
+    def _step(self, row: CounterState) -> bool:
+        """Take the next step of a walk that is where this row says. Returns whether to go on."""
+        if row.walk_speed == row.FULL_SPEED:
+            return self._step_at_full_speed(row)
+        if row.walk_speed == row.GENTLE:
+            return self._step_gently(row)
+        if not options.WALK_SECONDS or _is_within(row.walk_began_at, timezone.now()):
+            return False
+        self._move(row, **walk_from_the_start(row.GENTLE))
+        return True
+
+    def _step_at_full_speed(self, row: CounterState) -> bool:
+        """Compare a page, and go on. If another flusher was faster, it goes on alone."""
+        pks = self._page(row.walked_to)
+        if not pks:
+            if self._move(row, walk_speed=""):
+                report("walked", self.counter)
+            return False
+        self.compare_stored(pks)
+        is_ours = self._move(row, walked_to=str(pks[-1]), walk_resumes_at=timezone.now())
+        report("compared", self.counter, owners=self.result.owners)
+        if not is_ours:  # only faster
+            return False
+        self.result.unfinished = time.monotonic() > self.until
+        return not self.result.unfinished
+
+    def _step_gently(self, row: CounterState) -> bool:
+        """Compare a page, if it is due, and no other: the next one is due after a rest."""
+        if _is_within(timezone.now(), row.walk_resumes_at):
+            return False
+        started = time.monotonic()
+        pks = self._page(row.walked_to)
+        if not pks:
+            self._move(row, walk_speed="")
+            return False
+        self.compare_page(pks)
+        rest = timedelta(seconds=(time.monotonic() - started) * (1 / GENTLE_SHARE - 1))
+        self._move(row, walked_to=str(pks[-1]), walk_resumes_at=timezone.now() + rest)
+        report("compared", self.counter, owners=self.result.owners)
+        return False
 
     def _row(self) -> CounterState | None:
         """Return the row of the counter, which says how far the walk has come; None if nobody may walk."""

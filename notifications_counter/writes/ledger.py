@@ -170,11 +170,8 @@ class Ledger:
         try:
             if is_over(connection):
                 self._doubt_so_far(announce=True)
-            elif not isinstance(sql, str) or ";" in sql or not sql.startswith(HARMLESS_BEGINNINGS):
-                harmless = HARMLESS_ON_POSTGRESQL if connection.vendor == "postgresql" else HARMLESS_BEGINNINGS
-                others = [begins for begins in beginnings(sql) if not begins.startswith(harmless)]
-                if others:  # after an error, PostgreSQL takes nothing else before a ROLLBACK
-                    self._doubt_so_far(announce=not all(begins.startswith("ROLLBACK") for begins in others))
+            elif ends := endings(sql, connection.vendor):  # after an error, PostgreSQL takes nothing before a ROLLBACK
+                self._doubt_so_far(announce=not all(begins.startswith("ROLLBACK") for begins in ends))
             return run()
         except BaseException:  # the database may have rolled back the statement, or everything
             self._doubt_so_far(announce=False)
@@ -238,6 +235,14 @@ def untouched(connection: BaseDatabaseWrapper, counter: Declaration, pks: Sequen
     if any(EVERYONE in deltas for deltas in touched):
         return ()
     return [pk for pk in pks if not any(str(pk) in deltas for deltas in touched)]
+
+
+def endings(sql: object, vendor: str) -> list[str]:
+    """Return how those statements of a text begin that may end the transaction."""
+    if isinstance(sql, str) and ";" not in sql and sql.startswith(HARMLESS_BEGINNINGS):
+        return []  # as nearly always
+    harmless = HARMLESS_ON_POSTGRESQL if vendor == "postgresql" else HARMLESS_BEGINNINGS
+    return [begins for begins in beginnings(sql) if not begins.startswith(harmless)]
 
 
 def beginnings(sql: object) -> list[str]:

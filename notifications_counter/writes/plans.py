@@ -159,29 +159,41 @@ def returned(statement: Statement, effects: Effects) -> Outcome:
 
 def locked(statement: Statement, effects: Effects) -> Outcome:
     """The rows are locked first, to see whose they are and whether they count. They stay those that the statement
-    selects, by their primary keys if necessary. If it doesn't say whose they become, as ``bulk_update()``, or rows have
-    appeared, that is seen afterwards: by primary keys, it still selects them."""
+    selects, by their primary keys if necessary."""
     query, connection, counters = statement.query, statement.connection, tuple(effects)
-    says_whose = all(effect.after.names_owner or not effect.moves for effect in effects.values())
     is_fixed = is_repeatable(query) or (statement.is_stock and name_rows(query, connection))
+    says_whose = all(effect.after.names_owner or not effect.moves for effect in effects.values())
     if not is_fixed or not (says_whose or lists_pks(query)):
         return unknown(statement, effects)
-    before, after = lock_rows(query, connection, counters), Tally[Row]()
+    rows = lock_rows(query, connection, counters)
     result, number, _ = statement.execute()
     if not number:
         return result, {}
-    appeared = number > before.total()  # rows that it has changed as well
-    if not says_whose or (appeared and lists_pks(query)):
-        after = lock_rows(query, connection, counters)
-    if number > max(before.total(), after.total()) or (not says_whose and after.total() < before.total()):
-        return result, doubt_everyone(effects)  # rows have other primary keys now, or none of these
+    if not says_whose or number > rows.total():
+        return result, seen_afterwards(statement, effects, rows, number)
     change: Change = {}
-    sums_before, sums_after = sums_of(counters, before), sums_of(counters, after)
-    for counter, effect in effects.items():
+    for counter, sums in sums_of(counters, rows).items():
+        effect = effects[counter]
+        if effect.after.value is not None and number == rows.total():
+            change[counter] = effect.deltas(sums)  # nobody else changes locked rows
+        else:
+            change[counter] = doubts_of([*sums, *effect.owner_keys])
+    return result, change
+
+
+def seen_afterwards(statement: Statement, effects: Effects, before: Tally[Row], number: float) -> Change:
+    """The statement doesn't say whose its rows become, as ``bulk_update()``, or others have appeared since rows were
+    locked. By primary keys, it still selects them."""
+    query, counters = statement.query, tuple(effects)
+    after = lock_rows(query, statement.connection, counters) if lists_pks(query) else Tally[Row]()
+    if after.total() < max(before.total(), number):  # it has changed others, or rows have other primary keys now
+        return doubt_everyone(effects)
+    appeared = number > before.total()
+    change: Change = {}
+    for counter, sums in sums_of(counters, before + after).items():
+        effect = effects[counter]
         if appeared and effect.moves:  # whose they were is lost
             change |= doubt_everyone([counter])
-        elif says_whose and effect.after.value is not None and number == before.total():
-            change[counter] = effect.deltas(sums_before[counter])  # nobody else changes locked rows
         else:
-            change[counter] = doubts_of([*sums_before[counter], *sums_after[counter], *effect.owner_keys])
-    return result, change
+            change[counter] = doubts_of([*sums, *effect.owner_keys])
+    return change

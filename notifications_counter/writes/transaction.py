@@ -96,7 +96,7 @@ class TransactionLog:
                 intents.append(Intent(os.urandom(16).hex(), counter, buffer, some))
         self.announced_at = time.monotonic()
         for group in _grouped(intents):
-            calls = [buffer.announcement(id, some) for id, _, buffer, some in group]
+            calls = [intent.buffer.announcement(intent.id, intent.owner_keys) for intent in group]
             for intent, reply in zip(group, group[0].buffer.client.send(calls), strict=True):
                 if reply == ANNOUNCED:
                     self.intents.append(intent)
@@ -127,9 +127,9 @@ class TransactionLog:
         groups = _grouped(self.intents)
         for group in groups:
             calls = []
-            for id, counter, buffer, owner_keys in group:
-                deltas = [self.deltas[counter][owner_key] for owner_key in owner_keys]
-                calls.append(buffer.confirmation(id, owner_keys, deltas))
+            for intent in group:
+                deltas = [self.deltas[intent.counter][owner_key] for owner_key in intent.owner_keys]
+                calls.append(intent.buffer.confirmation(intent.id, intent.owner_keys, deltas))
             # The owners are in flight until Redis has run the last one, or for HEAL_AFTER seconds (rule: slow).
             wait = group is not groups[-1] or time.monotonic() - self.announced_at >= options.HEAL_AFTER / 2
             group[0].buffer.client.send(calls, urgent=True, wait=wait)

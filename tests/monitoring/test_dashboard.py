@@ -15,7 +15,7 @@ from notifications_counter.models import Notification, UserNotificationsCount
 from notifications_counter.monitoring.display import moment
 from notifications_counter.monitoring.history import history
 from notifications_counter.timeseries import update_counters
-from notifications_counter.upkeep.findings import record_skipped
+from notifications_counter.upkeep.findings import record
 from notifications_counter.upkeep.phases import state_row
 from tests.support import messages, notify, redis_out_of_reach, unheard
 
@@ -57,7 +57,7 @@ def test_since_when_all_is_well_or_not(admin_client, url, few_healed, redis_clie
     history.record_event({"type": "walked", "counter": "unread", "timestamp": now - 90000})
     assert health(admin_client.get(url)).startswith(f"All has been well{since(now - 90000)}")
     first, second = all_counters()[:2]
-    record_skipped(second, {"\0": "1"})
+    record("skipped", second, ["\\0"])
     redis_client.hset(second.buffer.key("state"), "pending_since", now - 80000)
     redis_client.zadd(second.buffer.key("pending"), {"7": 1})
     response = admin_client.get(url)

@@ -37,7 +37,7 @@ class Owner(NamedTuple):
 
 
 class Intent(NamedTuple):
-    """What a transaction is about to change: everyone, if it names no owners."""
+    """Whose counts a transaction is about to change: owners, or EVERYONE."""
 
     number: int
     owners: tuple[int, ...]
@@ -72,13 +72,13 @@ class Redis(NamedTuple):
     batch: str = ""  # what is cut and not dropped
     mark: Mark = FIRST  # of the last batch that was dropped; DECLARED before. NONE: the key `state` is gone
     intents: tuple[Intent, ...] = ()
-    everyone: int = 0  # intents that name no owners
+    everyone: int = 0  # intents that name EVERYONE
     on: bool = False  # a healer has found OFF, and switched it on: some may still be silent
 
     @property
     def by_intents(self) -> tuple[int, ...]:
         """How often each owner is in flight, as the intents say; then everyone."""
-        up = [owner for intent in self.intents if not intent.grounded for owner in intent.owners or (EVERYONE,)]
+        up = [owner for intent in self.intents if not intent.grounded for owner in intent.owners]
         return tuple(map(up.count, [*range(len(self.owners)), EVERYONE]))
 
     @property
@@ -148,18 +148,16 @@ def is_lost(redis: Redis, db: Database) -> bool:
     )
 
 
-def doubt(redis: Redis, owner: int) -> Redis:
+def doubt(redis: Redis, owner: int, name: str = "everyone") -> Redis:
+    """EVERYONE is in doubt, by the rule of this name, until the next run begins a generation."""
+    if owner == EVERYONE:
+        if redis.ready == OFF and rule("window.doubt"):
+            return redis
+        return redis._replace(ready=None) if rule(name) else redis
     total = redis.owners[owner].total
     if rule("lease.doubt") if isinstance(total, str) else rule("doubt"):
         redis = change(redis, owner, total=None, flagged=False)
     return change(redis, owner, pending=redis.owners[owner].pending or rule("touch.doubt"))
-
-
-def doubt_everyone(redis: Redis, name: str = "everyone") -> Redis:
-    """Everyone is in doubt: the next run begins a generation."""
-    if redis.ready == OFF and rule("window.doubt"):
-        return redis
-    return redis._replace(ready=None) if rule(name) else redis
 
 
 def announce(redis: Redis, number: int, owners: tuple[int, ...]) -> Redis | None:
@@ -167,9 +165,10 @@ def announce(redis: Redis, number: int, owners: tuple[int, ...]) -> Redis | None
     if redis.mark == NONE and rule("unknown_redis"):
         return None
     redis = redis._replace(intents=tuple(sorted((*redis.intents, Intent(number, owners)))))
-    if not owners:
-        return doubt_everyone(redis._replace(everyone=redis.everyone + 1))
     for owner in owners:
+        if owner == EVERYONE:
+            redis = doubt(redis._replace(everyone=redis.everyone + 1), owner)
+            continue
         total = redis.owners[owner].total
         if isinstance(total, str):
             redis = change(redis, owner, total=None if rule("lease") else total)
@@ -188,10 +187,11 @@ def take_out(redis: Redis, number: int, known: str, stays: bool = False) -> tupl
     left = [other for other in redis.intents if other != intent] + [intent._replace(grounded=True)] * stays
     redis = redis._replace(intents=tuple(sorted(left)))
     flies = not intent.grounded or not rule(known)
-    if not intent.owners:
-        redis = redis._replace(everyone=max(0, redis.everyone - flies))
     for owner in intent.owners if flies else ():
-        redis = change(redis, owner, in_flight=max(0, redis.owners[owner].in_flight - 1))
+        if owner == EVERYONE:
+            redis = redis._replace(everyone=max(0, redis.everyone - 1))
+        else:
+            redis = change(redis, owner, in_flight=max(0, redis.owners[owner].in_flight - 1))
     return redis, intent
 
 
@@ -200,14 +200,12 @@ def confirm(redis: Redis, number: int, owners: tuple[int, ...], deltas: tuple | 
     if not rule("registry") and all(intent.number != number for intent in redis.intents):
         redis = redis._replace(intents=(*redis.intents, Intent(number, owners)))
     redis, intent = take_out(redis, number, "grounded")
-    if not owners:
-        return doubt_everyone(redis, "everyone.confirm")
     doubted = intent is None or (intent.grounded and rule("grounded")) or (deltas is None and rule("unknown"))
     doubted = doubted or (redis.ready != declared and rule("declared"))
     for owner in owners:
         waiting = redis.owners[owner]
-        if doubted:
-            redis = doubt(redis, owner)
+        if doubted or owner == EVERYONE:
+            redis = doubt(redis, owner, "everyone.confirm")
         elif deltas is not None:
             flagged = waiting.flagged and waiting.in_flight > 0 and rule("flag_stays")
             total = waiting.total + deltas[owner] if isinstance(waiting.total, int) else waiting.total
@@ -222,8 +220,8 @@ def ground(redis: Redis, number: int, over: bool) -> Redis:
     if intent is None or not rule("given_up"):
         return redis
     for owner in intent.owners:
-        redis = doubt(redis, owner)
-    return redis if intent.owners else doubt_everyone(redis, "given_up.everyone")
+        redis = doubt(redis, owner, "given_up.everyone")
+    return redis
 
 
 def begin_generation(redis: Redis, generation: str, server: int, declared: int) -> Redis:
@@ -265,8 +263,8 @@ class Comparison(NamedTuple):
             following = "ask" if self.is_again or not rule("compared.again") else "look"
             yield following, self._replace(counted=(row.counted(declared), row.stored))
         elif step == "ask":
-            asked = [(owner,) for _, owner in db.requests] + [intent.owners or (EVERYONE,) for intent in redis.intents]
-            named = any(owner in (self.owner, EVERYONE) for owners in asked for owner in owners)
+            asked = {owner for _, owner in db.requests}.union(*(intent.owners for intent in redis.intents))
+            named = bool(asked & {self.owner, EVERYONE})
             yield "look", self._replace(announced=named and rule("compared.announced"))
         elif step == "look":
             rows, stored = self.counted
@@ -313,7 +311,7 @@ class Writer(NamedTuple):
 
     @property
     def owners(self) -> tuple[int, ...]:
-        return () if "everyone" in self.faults else tuple(i for i, delta in enumerate(self.deltas) if delta)
+        return (EVERYONE,) if "everyone" in self.faults else tuple(i for i, delta in enumerate(self.deltas) if delta)
 
     @property
     def is_over(self) -> bool:
@@ -332,7 +330,7 @@ class Writer(NamedTuple):
         return self.deltas[owner] if declared == NEW or not self.old else self.old[owner]
 
     def requested(self, db: Database) -> Database:
-        requests = {(self.number, owner) for owner in self.owners or (EVERYONE,)}
+        requests = {(self.number, owner) for owner in self.owners}
         return db._replace(requests=db.requests | requests) if rule("request") else db
 
     def announced(self, redis: Redis) -> Redis | None:
@@ -346,7 +344,7 @@ class Writer(NamedTuple):
         if self.failed and not self.is_away:  # if Redis has the intent all the same, healing grounds it
             for owner in self.owners:
                 redis = doubt(redis, owner)
-            return redis if self.owners else doubt_everyone(redis)
+            return redis
         return redis if self.is_away else confirm(redis, self.number, self.owners, known, self.declared)
 
     def committed(self, db: Database) -> Database:
@@ -583,9 +581,7 @@ class Healer(NamedTuple):
         elif self.step == "requests":
             if db.requests:
                 request = min(db.requests)
-                everyone = request[1] == EVERYONE
-                doubted = doubt_everyone(redis, "request.everyone") if everyone else doubt(redis, request[1])
-                yield "", doubted, db, self.to("delete", request)
+                yield "", doubt(redis, request[1], "request.everyone"), db, self.to("delete", request)
             else:
                 yield "", redis, db, self.to("ground", ())
         elif self.step == "delete":

@@ -196,7 +196,8 @@ class Replay:
     def write(self, me: int, writer: model.Writer) -> Iterator[None]:
         log = self.logs[me] = writes.TransactionLog(connection)
         counter, known = self.counters[writer.declared], "unknown" not in writer.faults
-        deltas = {str(self.keys[i]): writer.delta(i, writer.declared) if known else None for i in writer.owners}
+        named = {str(self.keys[i]): i for i in writer.owners if i != model.EVERYONE}
+        deltas = {key: writer.delta(i, writer.declared) if known else None for key, i in named.items()}
         log.add({counter: deltas or {EVERYONE: None}})
         if writer.step == "early":
             log.mark_unknown()
