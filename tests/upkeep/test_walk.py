@@ -4,12 +4,13 @@ and corrected, whatever is right is left alone."""
 import logging
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
 from django.db import connection
+from django.utils import timezone
 
 from notifications_counter.buffer.types import EVERYONE
 from notifications_counter.conf import options
@@ -23,6 +24,7 @@ from tests.support import (
     PATIENCE,
     announce,
     assert_exact,
+    assert_heals,
     assert_reads,
     buffer,
     confirm,
@@ -88,6 +90,14 @@ def test_a_walk_lets_others_work_in_between(restored, caplog):
     assert [r.event for r in caplog.records if r.name == "notifications_counter"][-1] == "walked"
     assert unread.flush() == Result(9)
     assert_exact(*restored)
+
+
+def test_a_walk_at_full_speed_waits_for_no_clock(restored):
+    """The flusher of the last page has a clock that is ahead, or was."""
+    CounterState.objects.update(walk_resumes_at=timezone.now() + timedelta(hours=1))
+    with entries(WALK_SECONDS=DAY):
+        assert unread.heal(PATIENCE).owners == 9
+    assert_heals(*restored)
 
 
 # --------------------------------------------------------------------------------------------------------------- gently
