@@ -13,6 +13,7 @@ from django.apps import apps
 from django.core.exceptions import ValidationError
 from django.db.models import Field, IntegerField, Model
 
+from ..buffer.types import EVERYONE
 from ..exceptions import ConfigurationError
 from ..internals import BaseDatabaseWrapper, Param
 from ..models.fields import field_of, target_of
@@ -141,7 +142,7 @@ class Owners:
 
     def owner_keys(self, columns: Sequence[Sequence[object]]) -> list[str | None]:
         """Return the owner keys of what a statement or the database has in the owner's columns, column by column; None
-        where there is no owner."""
+        where there is no owner, or one whose key is EVERYONE."""
         if self.has_integer_pks and set(map(type, columns[0])) == {int}:  # only faster
             return list(map(str, columns[0]))
         found: list[str | None] = []
@@ -150,7 +151,7 @@ class Owners:
                 pk = self.pk_of_row(map(plain, values))
             except ValidationError:
                 pk = None
-            found.append(None if None in values_of(pk) else str(pk))
+            found.append(None if None in values_of(pk) or pk == EVERYONE else str(pk))
         return found
 
     def pk_of_row(self, values: Iterable[object]) -> Pk:

@@ -98,6 +98,9 @@ def _is_settled(counter: Declaration, state: CounterState | None) -> bool:
 def count_or_skip(counter: Declaration, pks: Sequence[Pk], result: Result, dry_run: bool = False) -> dict[Pk, int]:
     """Count the rows of owners. If the database fails to, as after a time limit, count them one by one, and skip those
     that it cannot count."""
+    if EVERYONE in pks:  # not every database refuses it
+        pks = [pk for pk in pks if pk != EVERYONE]
+        _skip(counter, EVERYONE, "it is not the primary key of an owner. Find out what wrote it", result, dry_run)
     try:
         return count_rows(counter, pks)
     except OperationalError as error:
@@ -105,7 +108,11 @@ def count_or_skip(counter: Declaration, pks: Sequence[Pk], result: Result, dry_r
             raise
         if len(pks) > 1:
             return {pk: rows for each in pks for pk, rows in count_or_skip(counter, [each], result, dry_run).items()}
-        result.skipped += 1
-        if not dry_run:
-            record("skipped", counter, [f"{str(pks[0])!r}: its rows cannot be counted: {error}"])
+        _skip(counter, pks[0], f"its rows cannot be counted: {error}", result, dry_run)
         return {}
+
+
+def _skip(counter: Declaration, pk: Pk, reason: str, result: Result, dry_run: bool) -> None:
+    result.skipped += 1
+    if not dry_run:
+        record("skipped", counter, [f"{str(pk)!r}: {reason}"])

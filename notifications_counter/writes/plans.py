@@ -183,9 +183,10 @@ def locked(statement: Statement, effects: Effects) -> Outcome:
 
 def seen_afterwards(statement: Statement, effects: Effects, before: Tally[Row], number: float) -> Change:
     """The statement doesn't say whose its rows become, as ``bulk_update()``, or others have appeared since rows were
-    locked. By primary keys, it still selects them."""
+    locked. By primary keys, it still selects them, unless it changes these."""
     query, counters = statement.query, tuple(effects)
-    after = lock_rows(query, statement.connection, counters) if lists_pks(query) else Tally[Row]()
+    stay = lists_pks(query) and not statement.is_delete and not any(field.primary_key for field, *_ in query.values)
+    after = lock_rows(query, statement.connection, counters) if stay else Tally[Row]()
     if after.total() < max(before.total(), number):  # it has changed others, or rows have other primary keys now
         return doubt_everyone(effects)
     appeared = number > before.total()

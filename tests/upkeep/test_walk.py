@@ -4,13 +4,15 @@ and corrected, whatever is right is left alone."""
 import logging
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
 from django.db import connection
+from django.utils import timezone
 
+from notifications_counter.buffer.types import EVERYONE
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.models import CounterState, DoubtRequest, Notification, UserNotificationsCount
@@ -19,14 +21,17 @@ from notifications_counter.upkeep import walk
 from notifications_counter.upkeep.findings import Difference, Result
 from notifications_counter.upkeep.walk import Walker
 from tests.support import (
+    PATIENCE,
     announce,
     assert_exact,
+    assert_heals,
     assert_reads,
     buffer,
     confirm,
     create,
     doubted,
     entries,
+    is_ready,
     notify,
     sent,
     total_key,
@@ -85,6 +90,14 @@ def test_a_walk_lets_others_work_in_between(restored, caplog):
     assert [r.event for r in caplog.records if r.name == "notifications_counter"][-1] == "walked"
     assert unread.flush() == Result(9)
     assert_exact(*restored)
+
+
+def test_a_walk_at_full_speed_waits_for_no_clock(restored):
+    """The flusher of the last page has a clock that is ahead, or was."""
+    CounterState.objects.update(walk_resumes_at=timezone.now() + timedelta(hours=1))
+    with entries(WALK_SECONDS=DAY):
+        assert unread.heal(PATIENCE).owners == 9
+    assert_heals(*restored)
 
 
 # --------------------------------------------------------------------------------------------------------------- gently
@@ -244,3 +257,23 @@ def test_a_key_that_is_too_long_for_its_column_ends_no_walk(users):
     last = get_user_model().objects.create(pk="z" * 200, username="last")
     create_unheard(last)
     assert unread.recount().owners == 10
+
+
+@pytest.mark.skipif(
+    connection.vendor == "postgresql" or get_user_model()._meta.pk.get_internal_type() != "CharField",
+    reason="PostgreSQL cannot store this key.",
+)
+def test_who_has_the_key_that_stands_for_everyone_is_skipped(users):
+    """Nobody can ask for such a count, and everyone else's stay cached."""
+    nobody = get_user_model().objects.create(pk=EVERYONE, username="nobody")
+    create(nobody)
+    Notification.objects.filter(user=nobody).delete()
+    assert is_ready()
+    create_unheard(nobody)
+    assert unread.recount() == Result(10, skipped=1)
+    assert is_ready()
+    unread.invalidate()
+    assert unread.heal(PATIENCE).owners == 10
+    assert is_ready()
+    assert read_counter(unread).skipped == 2
+    assert_exact(*users)

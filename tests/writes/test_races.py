@@ -1,6 +1,7 @@
 """Several connections change the same row at the same moment: each counts what its own statement changed, at each
 isolation level, and through PgBouncer."""
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -9,6 +10,7 @@ from unittest import mock
 
 import pytest
 from django.db import IntegrityError, OperationalError, connection
+from django.db.models import F
 from django.utils import timezone
 
 from notifications_counter.counters import unread
@@ -105,3 +107,39 @@ def test_a_row_that_appears_after_others_were_locked(alice, bob, change):
         assert change(row, new) == 2
     assert is_ready() == (change is not give_both)
     assert_exact(alice, bob, in_doubt=None)
+
+
+unused = itertools.count(2**31, 1000)  # of a key that was used before, MariaDB may lock the gap beside it
+
+
+def delete_all(rows: Any) -> int:
+    return rows._raw_delete("default")
+
+
+def move_away(rows: Any) -> int:
+    return rows.update(id=F("id") + 100, read_at=timezone.now())
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="There, nobody else writes in a transaction.")
+@pytest.mark.parametrize("_way", WAYS[:1], indirect=True)
+@pytest.mark.parametrize("change", [delete_all, move_away])
+def test_rows_that_appear_in_place_of_others(alice, bob, make_user, change):
+    """A row appears, is changed as well, and is gone; others get primary keys that the statement lists."""
+    (row,), carol = notify(alice, 1), make_user()
+    pk = next(unused)
+    first, *later = [Notification(pk=pk + i, user=[bob, carol][i > 0], title="new") for i in range(3)]
+
+    def insert(execute: Any, sql: str, *args: Any) -> Any:
+        if not sql.startswith(("DELETE", "UPDATE")) or not first._state.adding:
+            return execute(sql, *args)
+        other.run(first.save, force_insert=True)
+        other.run(unread.count, bob.pk)
+        result = execute(sql, *args)
+        for each in later:
+            other.run(each.save, force_insert=True)
+        return result
+
+    unread.counts([alice.pk, bob.pk, carol.pk])
+    with OtherConnection() as other, connection.execute_wrapper(insert):
+        assert change(objects.filter(pk__in=[each.pk for each in (row, first, *later)])) == 2
+    assert_exact(alice, bob, carol, in_doubt=None)
