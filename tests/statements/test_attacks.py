@@ -122,6 +122,26 @@ def test_a_statement_of_another_package_that_returns_rows(alice):
     assert_exact(alice, in_doubt=None)
 
 
+def test_a_statement_of_another_package_that_changes_more_rows(alice, bob):
+    """Than those that its WHERE clause selects, which were locked."""
+
+    class Wider(UpdateQuery):
+        def get_compiler(self, *args: Any, **kwargs: Any) -> Any:
+            compiler = super().get_compiler(*args, **kwargs)
+            sql, params = compiler.as_sql()
+            compiler.as_sql = lambda: (sql.partition(" WHERE ")[0], params[:1])
+            return compiler
+
+    for user in (alice, bob):
+        notify(user)
+        unread.count(user)
+    query = objects.filter(user=alice, title="1").query.chain(Wider)
+    query.add_update_values({"read_at": timezone.now()})
+    assert query.get_compiler("default").execute_sql(ROW_COUNT) == 6
+    assert (unread.count(alice), unread.count(bob)) == (0, 0)
+    assert_exact(alice, bob, in_doubt=None)
+
+
 def test_a_migration_before_ours(house, caplog):
     """In a new database, DoubtRequest has no table yet."""
     with connection.schema_editor() as editor:
