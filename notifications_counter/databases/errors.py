@@ -27,6 +27,9 @@ UNMIGRATED = re.compile(
 )
 """Matches the errors about what a migration is to add."""
 
+EXCERPT = re.compile(r"\nLINE \d+: .*\n *\^")
+"""Matches the part of the statement that PostgreSQL shows, with a caret in a line of its own."""
+
 CONFLICTS = {1020, 1205, 1206, 1213, "40001", "40P01"}
 """Codes of a transaction that gives way to another. InnoDB also locks index entries, which it does not skip; and above
 READ COMMITTED, a row that others have changed cannot be locked. The texts are PostgreSQL's."""
@@ -37,7 +40,8 @@ RAISED = {"P0001", 1644}
 
 def explain(error: BaseException, where: str = "") -> str:
     """Return an error in one line: where it happened, and what to do if a migration was forgotten."""
-    reason = " ".join(str(error).split()) or type(error).__name__
+    message = EXCERPT.sub("", str(error))
+    reason = " ".join(message.split()) or type(error).__name__
     if isinstance(error, DatabaseError) and UNMIGRATED.search(reason):
         reason += " – Run `manage.py makemigrations`, if a model is new or has changed, and `manage.py migrate`."
     return f"{where}: {reason}" if where else reason
