@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import connections
 
-from .databases.errors import EXPECTED, OUTAGES, explain
+from .databases.errors import EXPECTED, OUTAGES, explain, needs_a_migration
 from .places import C, LocalCounter, at
 from .reports import report
 
@@ -66,7 +66,7 @@ class Failures:
 
     def _log(self, name: str, error: Exception) -> None:
         """Log an error, with its traceback if it is a mistake in the code."""
-        mistake = None if isinstance(error, EXPECTED) else error
+        mistake = None if isinstance(error, EXPECTED) or needs_a_migration(error) else error
         if self.loop:
             report("run_failed", exc_info=mistake, command=self.loop, reason=explain(error, name))
         else:

@@ -25,7 +25,9 @@ UNMIGRATED = re.compile(
     "no such (table|column)|has no column|(relation|column) .* does not exist|table .* doesn't exist|unknown column",
     re.IGNORECASE,
 )
-"""Matches the errors about what a migration is to add."""
+
+EXCERPT = re.compile(r"\nLINE \d+: .*\n *\^")
+"""Matches the part of the statement that PostgreSQL shows, with a caret in a line of its own."""
 
 CONFLICTS = {1020, 1205, 1206, 1213, "40001", "40P01"}
 """Codes of a transaction that gives way to another. InnoDB also locks index entries, which it does not skip; and above
@@ -37,10 +39,15 @@ RAISED = {"P0001", 1644}
 
 def explain(error: BaseException, where: str = "") -> str:
     """Return an error in one line: where it happened, and what to do if a migration was forgotten."""
-    reason = " ".join(str(error).split()) or type(error).__name__
-    if isinstance(error, DatabaseError) and UNMIGRATED.search(reason):
+    reason = " ".join(EXCERPT.sub("", str(error)).split()) or type(error).__name__
+    if needs_a_migration(error):
         reason += " – Run `manage.py makemigrations`, if a model is new or has changed, and `manage.py migrate`."
     return f"{where}: {reason}" if where else reason
+
+
+def needs_a_migration(error: BaseException) -> bool:
+    """Return whether the database lacks a table or a column that a migration is to add."""
+    return isinstance(error, DatabaseError) and UNMIGRATED.search(str(error)) is not None
 
 
 def is_conflict(error: DatabaseError) -> bool:

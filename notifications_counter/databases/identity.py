@@ -22,6 +22,7 @@ from django.db.models import Model, QuerySet
 
 from ..exceptions import BufferUnavailable
 from ..internals import BaseDatabaseWrapper, Uncached, as_manual_transaction
+from .errors import explain
 from .routing import alias_for, schema_of
 from .transactions import in_transaction
 
@@ -80,10 +81,9 @@ def look_up(connection: BaseDatabaseWrapper) -> Database:
             rows = _rows(connection, "CounterState").exclude(fingerprint="").exclude(declared_at=None)
             declared = frozenset(rows.values_list("counter", flat=True))
     except DatabaseError as error:
-        problem = f"The id of database {connection.alias!r} cannot be read: {error}. If its table is missing, run "
-        return Database("", problem=f"{problem}`manage.py migrate`. Reads count rows meanwhile.")
+        return Database("", problem=explain(error, f"The id of database {connection.alias!r} cannot be read"))
     if row is None:
-        return Database("", problem=f"Database {connection.alias!r} has no id yet. Reads count rows meanwhile.")
+        return Database("", problem=f"Database {connection.alias!r} has no id yet.")
     if row[1] == "":  # SQLite in memory: each process has its own
         row = (*row, connection.settings_dict["NAME"], gethostname(), os.getpid())
     found = databases[_key(connection)] = Database(digest(*row), declared)

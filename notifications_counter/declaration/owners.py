@@ -120,9 +120,7 @@ class Owners:
     def _pks(self, fields: Sequence[Field], owner: object) -> First:
         if not isinstance(owner, tuple | list) or len(owner) != len(fields):
             names = ", ".join(self.owner[: len(fields)])
-            raise ValueError(
-                f"Counter {self.name!r} needs a value for each of these here: {names}; not {owner!r:.200}."
-            )
+            raise ValueError(f"Counter {self.name!r} takes a tuple ({names}) here, not {owner!r:.200}.")
         return tuple(map(self._pk, fields, owner))
 
     def _pk(self, field: Field, owner: object) -> Pk:

@@ -125,7 +125,7 @@ class CounterStatus:
     def problems(self, max_age: float = MAX_AGE_SECONDS) -> Iterator[Problem]:
         """Yield what is wrong with the counter, for which the flusher's work may wait for ``max_age`` seconds."""
         if self.error:
-            yield Problem(self.name, "unreachable", _("Redis or the database is unreachable."), self.error)
+            yield Problem(self.name, "unreachable", _("Redis or the database failed."), self.error)
         if self.off_since:
             text = _(
                 "Counting has been off since %(since)s: reads count rows, and nothing is flushed. Run `manage.py "

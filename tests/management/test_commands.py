@@ -8,12 +8,14 @@ from unittest import mock
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.test.utils import override_settings
 
 import servers
 from notifications_counter.counters import all_counters, unread
-from notifications_counter.models import CounterState, UserNotificationsCount
+from notifications_counter.models import CounterState, Notification, UserNotificationsCount
 from tests.support import PATIENCE, create, stored, unheard, wait_until
+from tests.tasks.models import Task
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -65,6 +67,23 @@ def test_what_makes_no_sense_is_refused(few_healed):
     cache = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
     with override_settings(CACHES={"default": cache}), pytest.raises(CommandError, match="is not a django-redis cache"):
         run("flush_counters")
+
+
+def test_tables_that_a_migration_is_to_add_are_told_without_a_traceback(few_healed, caplog):
+    def rename(there: str, away: str) -> None:
+        with connection.schema_editor() as editor:
+            for table in (Notification._meta.db_table, Task._meta.db_table):
+                editor.execute(f"ALTER TABLE {table}{there} RENAME TO {table}{away}")
+
+    for counter in all_counters():
+        counter.invalidate()  # so that each has to look at its rows
+    rename("", "_away")
+    try:
+        with pytest.raises(CommandError, match="Run `manage.py makemigrations`"):
+            run("flush_counters")
+    finally:
+        rename("_away", "")
+    assert not any(record.exc_info for record in caplog.records)
 
 
 class Interrupting(io.StringIO):

@@ -233,7 +233,7 @@ def test_no_redis_is_unavailable_and_no_secret_is_told(health, scrape, caplog):
         (status, told), metrics = health(), scrape()
     assert [(problem["counter"], problem["kind"]) for problem in problems] == [(name, "unreachable") for name in names]
     assert status == 500
-    assert told.endswith(": Redis or the database is unreachable.")
+    assert told.endswith(": Redis or the database failed.")
     assert "127.0.0.1" not in told
     assert "127.0.0.1" in caplog.text
     assert metrics == {"up": {(name, "default", ""): 0 for name in names}}

@@ -18,7 +18,7 @@ from ..console import CounterCommand, add_places, at_least, find_counters, numbe
 
 
 class Command(CounterCommand):
-    help = "Heals every counter, and writes the counts of owners that have changed to the database."
+    help = "Corrects what crashes and outages have left behind, and writes counts that have changed to the database."
 
     def add_arguments(self, parser: CommandParser) -> None:
         how = parser.add_mutually_exclusive_group()
