@@ -11,6 +11,7 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.db import connection
 
+from notifications_counter.buffer.types import EVERYONE
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.models import CounterState, DoubtRequest, Notification, UserNotificationsCount
@@ -21,6 +22,7 @@ from notifications_counter.upkeep.walk import Walker
 from tests.support import (
     announce,
     assert_exact,
+    assert_heals,
     assert_reads,
     buffer,
     confirm,
@@ -217,6 +219,16 @@ def test_a_commit_that_is_on_its_way_is_not_reported(healed, alice, everyone):
     DoubtRequest.objects.all().delete()
     unread.flush()
     assert_exact(alice)
+
+
+def test_a_commit_that_may_change_everyone_is_not_reported(healed, alice):
+    notify(alice)
+    announce(buffer(), "other", [EVERYONE])
+    unread.heal()
+    create_unheard(alice)
+    assert unread.recount([alice]) == Result(1)
+    confirm(buffer(), "other", {EVERYONE: None})
+    assert_heals(alice)
 
 
 def test_a_count_that_waits_to_be_stored_is_not_reported(healed, alice):
