@@ -19,6 +19,7 @@ from tests.support import (
     create,
     doubted,
     entries,
+    generation,
     notify,
     redis_out_of_reach,
     stored,
@@ -90,7 +91,9 @@ def test_an_intent_that_something_else_wrote(healed, alice, redis_client, entry)
             redis_client.hset(buffer().key("intents"), intent, entry)
     assert_reads(alice)
     redis_client.hset(buffer().key("intents"), b"\xff", entry)
+    before = generation(buffer())
     unread.heal()
+    assert generation(buffer()) != before
     unread.heal()
     assert unread.buffer.status().intents == 0
     assert_heals(alice)

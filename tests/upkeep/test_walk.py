@@ -232,6 +232,16 @@ def test_a_commit_that_is_on_its_way_is_not_reported(healed, alice, everyone):
     assert_exact(alice)
 
 
+def test_a_commit_that_may_change_everyone_is_not_reported(healed, alice):
+    notify(alice)
+    announce(buffer(), "other", [EVERYONE])
+    unread.heal()
+    create_unheard(alice)
+    assert unread.recount([alice]) == Result(1)
+    confirm(buffer(), "other", {EVERYONE: None})
+    assert_heals(alice)
+
+
 def test_a_count_that_waits_to_be_stored_is_not_reported(healed, alice):
     """For a flush, or for the end of one that has cut it."""
     create(alice)
