@@ -26,7 +26,13 @@ if os.environ["BENCHMARK_DATABASE"] in ("mariadb", "mysql"):
     pymysql.install_as_MySQLdb()
     DATABASES["default"]["OPTIONS"] = {"charset": "utf8mb4"}
 
-CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": os.environ["BENCHMARK_REDIS_URL"]}}
+CACHES = {
+    "default": {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": os.environ["BENCHMARK_REDIS_URL"],
+        "OPTIONS": {"SOCKET_CONNECT_TIMEOUT": 0.1, "SOCKET_TIMEOUT": 0.1},  # seconds
+    }
+}
 
 INSTALLED_APPS = [
     "notifications_counter",
