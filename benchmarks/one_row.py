@@ -70,12 +70,12 @@ WRITES: dict[str, Write] = {
 
 
 class Counting(Relay):
-    """A relay that counts the replies."""
+    """A relay that counts what is sent to the server."""
 
-    replies = 0
+    messages = 0
 
     def pass_on(self, data: bytes, is_reply: bool, to: socket.socket) -> bool:
-        self.replies += is_reply
+        self.messages += not is_reply
         return super().pass_on(data, is_reply, to)
 
 
@@ -125,9 +125,9 @@ def trips(work: Write, *relays: Counting) -> str:
     for model in (Notification, PlainNotification):
         renew()
         for relay in relays:
-            relay.replies = 0
+            relay.messages = 0
         each(work, model)
-        found.append([round(relay.replies / len(USERS)) for relay in relays])
+        found.append([round(relay.messages / len(USERS)) for relay in relays])
     (database, redis), (plain, _) = found
     return f"{database}+{redis} ({plain})"
 
