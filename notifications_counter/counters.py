@@ -99,7 +99,7 @@ class Counter(Declaration):
         if not row_of(self).mark:  # nobody has been counted, as in each test whose database starts empty
             self.heal()
             row = row_of(self)
-            if phase_without_redis(row, self.fingerprint) == Phase.DECLARED:
+            if phase_without_redis(row, self.fingerprint) == Phase.DEPLOYING:
                 report("waiting", self, wait=round(seconds_to_wait(row)))
         return Flush(self, seconds).run()
 

@@ -154,6 +154,6 @@ STEPS: dict[Phase, Callable[[Declaration], object]] = {
     Phase.NEW: declare,
     Phase.REPLACED: declare_once,
     Phase.OFF: switch_redis_off,
-    Phase.DECLARED: mend_clock,
+    Phase.DEPLOYING: mend_clock,
 }
 """What a flusher does in each phase in which it serves nobody."""

@@ -239,7 +239,7 @@ class Replay:
         self.trouble = self.move.label if self.move.label in ("not delivered", "reply lost") else ""
         faults = self.models[me].faults
         with entries(KEY_PREFIX="another") if "elsewhere" in faults else nullcontext():
-            self.counters[self.models[me].declared].buffer.is_declared = True
+            self.counters[self.models[me].declared].buffer.expects_state = True
             if "silent" not in faults:
                 send()
         held, self.held, self.trouble = self.held, [], ""
