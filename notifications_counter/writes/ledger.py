@@ -92,9 +92,9 @@ class Ledger:
         connection = self._connection()
         log = TransactionLog(connection)
         log.add(owners)
-        if log.tell(connection):  # Redis refuses
+        if log.send_intents(connection):  # Redis refuses
             if log.intents:  # but has taken some, which are announced again
-                log.rolled_back(connection)
+                log.withdraw(connection)
             return self._write_in_own_transaction(plan)
         try:
             result, change = plan.execute()
@@ -184,7 +184,7 @@ class Ledger:
             for log in list(self._logs.values()):
                 log.mark_unknown()
                 if announce:
-                    log.announce(self._connection(), early=True)
+                    log.announce_new(self._connection())
         finally:
             self._is_doubting = False
 
@@ -202,11 +202,11 @@ class Ledger:
         connection = self._connection()
         if has_failed(connection) or is_over(connection):  # then it commits nothing
             for log in self._take_logs():
-                log.rolled_back(connection)
+                log.withdraw(connection)
             return
         self._ending = self._take_logs()
         for log in self._ending:
-            log.announce(connection)
+            log.announce_all(connection)
         # Only now, so that nobody finds our hook in an open transaction. It comes first, because a hook that raises
         # stops those after it. It is not robust, because Django would log a time limit that is meant for the site.
         connection.run_on_commit.insert(0, (set(), self._after_commit, False))
@@ -220,7 +220,7 @@ class Ledger:
         logs, self._ending = [*self._ending, *self._take_logs()], []
         for log in logs:
             if is_done and (log.intents or was_over):
-                log.rolled_back(self._connection())
+                log.withdraw(self._connection())
 
 
 def untouched(connection: BaseDatabaseWrapper, counter: Declaration, pks: Sequence[Pk]) -> Sequence[Pk]:

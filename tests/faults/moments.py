@@ -82,7 +82,7 @@ OF_HEALING: list[Call] = [
 ]
 
 OF_A_WRITE: list[Call] = [
-    ("announce", TransactionLog, "tell"),
+    ("announce", TransactionLog, "send_intents"),
     ("COMMIT", type(connections["default"]), "_commit"),  # a single statement commits itself: before "confirm", too
     ("confirm", TransactionLog, "_confirm"),
     ("request", log, "request_doubts"),

@@ -201,10 +201,10 @@ class Replay:
         log.add({counter: deltas or {EVERYONE: None}})
         if writer.step == "early":
             log.mark_unknown()
-            self.tell(me, lambda: log.announce(connection, early=True))
+            self.tell(me, lambda: log.announce_new(connection))
             self.early |= {intent.id for intent in log.intents}
             yield
-        requests = self.tell(me, lambda: log.announce(connection))
+        requests = self.tell(me, lambda: log.announce_all(connection))
         if "slow" in writer.faults:
             log.announced_at -= options.HEAL_AFTER
             self.suspects.add(me)
