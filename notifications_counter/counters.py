@@ -15,7 +15,7 @@ from asgiref.sync import sync_to_async
 from django.db.models import Q, QuerySet
 
 from .conf import ENTRIES, is_integer, options
-from .databases.transactions import forbid_transaction
+from .databases.isolation import forbid_transaction
 from .declaration import Declaration, declarations
 from .declaration.primary_keys import Pk, many
 from .exceptions import ConfigurationError

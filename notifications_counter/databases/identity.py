@@ -23,8 +23,8 @@ from django.db.models import Model, QuerySet
 from ..exceptions import BufferUnavailable
 from ..internals import BaseDatabaseWrapper, Uncached, as_manual_transaction
 from .errors import explain
+from .isolation import in_transaction
 from .routing import alias_for, schema_of
-from .transactions import in_transaction
 
 
 class Database(NamedTuple):

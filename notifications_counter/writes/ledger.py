@@ -28,8 +28,8 @@ from ..internals import (
     watch_transactions,
 )
 from .change import Change, doubt_everyone, owners_of
+from .log import TransactionLog, doubt_now_and_at_commit
 from .plans import Plan
-from .transaction import TransactionLog, doubt_now_and_at_commit
 
 HARMLESS_BEGINNINGS = (
     "SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "SHOW", "SAVEPOINT", "RELEASE",

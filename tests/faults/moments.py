@@ -13,8 +13,8 @@ from notifications_counter.sql.target import Target
 from notifications_counter.upkeep import heal
 from notifications_counter.upkeep.flush import Flush
 from notifications_counter.upkeep.walk import Walker
-from notifications_counter.writes import transaction as log
-from notifications_counter.writes.transaction import TransactionLog
+from notifications_counter.writes import log
+from notifications_counter.writes.log import TransactionLog
 
 Call = tuple[str, Any, str]
 """A function: its name here, its owner, its attribute."""

@@ -32,9 +32,8 @@ from notifications_counter.redis.connection import Connection
 from notifications_counter.sql import counts
 from notifications_counter.upkeep import comparison, flush, generations, heal, phases, switch, walk
 from notifications_counter.upkeep.findings import Result
-from notifications_counter.writes import transaction as log_of_writes
-from notifications_counter.writes import transaction as writes
-from notifications_counter.writes.transaction import request_doubts
+from notifications_counter.writes import log as writes
+from notifications_counter.writes.log import request_doubts
 from tests.composite_owners.counters import votes
 from tests.composite_owners.models import Vote, VoteCount
 from tests.support import announce, be_a_new_process, entries, generation, stored, unheard
@@ -155,7 +154,7 @@ class Replay:
             return answers
 
         monkeypatch.setattr(Connection, "exchange", exchange_or_not)
-        monkeypatch.setattr(log_of_writes, "request_doubts", lambda using, owners: self.held.append(owners))
+        monkeypatch.setattr(writes, "request_doubts", lambda using, owners: self.held.append(owners))
         # Whoever begins a generation writes nothing before its last step.
         monkeypatch.setattr(generations, "transaction", SimpleNamespace(atomic=lambda using: nullcontext()))
         monkeypatch.setattr(QuerySet, "select_for_update", lambda rows: rows)
