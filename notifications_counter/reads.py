@@ -15,7 +15,7 @@ from .declaration.primary_keys import Pk
 from .internals import BaseDatabaseWrapper
 from .redis.calls import chunked
 from .sql.counts import count_rows
-from .writes.ledger import untouched
+from .writes.ledger import Ledger
 from .writes.log import doubt
 
 
@@ -25,7 +25,7 @@ def read(counter: Declaration, pks: Sequence[Pk]) -> dict[Pk, int]:
     if len(pks) > OWNERS_PER_READ:
         return {pk: count for some in chunked(pks, OWNERS_PER_READ) for pk, count in read(counter, some).items()}
     connection = connections[counter.db]
-    asked = untouched(connection, counter, pks)
+    asked = Ledger.untouched(connection, counter, pks)
     buffer = counter.buffer_in(connection)
     cached, missing = buffer.totals(asked) if asked else ({}, [])
     if len(cached) == len(pks) and min(cached.values(), default=0) >= counter.least:
