@@ -26,7 +26,7 @@ from ..internals import (
     is_over,
     watch_transactions,
 )
-from .change import Change, doubt_everyone, owners_of
+from .change import Change, owners_of, unknown_for_everyone
 from .endings import endings
 from .log import TransactionLog, doubt_now_and_at_commit
 from .plans import Plan
@@ -123,7 +123,7 @@ class Ledger:
                 raise
             except BaseException:  # as above
                 with suppress(Error):
-                    doubt_now_and_at_commit(self.using, doubt_everyone(plan.counters))
+                    doubt_now_and_at_commit(self.using, unknown_for_everyone(plan.counters))
                 raise
 
     # ------------------------------------------------------------ transaction
