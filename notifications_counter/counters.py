@@ -15,7 +15,7 @@ from asgiref.sync import sync_to_async
 from django.db.models import Q, QuerySet
 
 from .conf import ENTRIES, is_integer, options
-from .databases.transactions import forbid_transaction
+from .databases.isolation import forbid_transaction
 from .declaration import Declaration, declarations
 from .declaration.primary_keys import Pk, many
 from .exceptions import ConfigurationError
@@ -99,7 +99,7 @@ class Counter(Declaration):
         if not row_of(self).mark:  # nobody has been counted, as in each test whose database starts empty
             self.heal()
             row = row_of(self)
-            if phase_without_redis(row, self.fingerprint) == Phase.DECLARED:
+            if phase_without_redis(row, self.fingerprint) == Phase.DEPLOYING:
                 report("waiting", self, wait=round(seconds_to_wait(row)))
         return Flush(self, seconds).run()
 

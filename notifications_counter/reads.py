@@ -9,14 +9,14 @@ from django.db import connections
 from .buffer import Buffer
 from .buffer.buffer import OWNERS_PER_READ
 from .buffer.types import OWNERS_PER_CALL
-from .databases.transactions import sees_what_others_see
+from .databases.isolation import sees_what_others_see
 from .declaration import Declaration
 from .declaration.primary_keys import Pk
 from .internals import BaseDatabaseWrapper
 from .redis.calls import chunked
 from .sql.counts import count_rows
-from .writes.ledger import untouched
-from .writes.transaction import doubt
+from .writes.ledger import Ledger
+from .writes.log import doubt
 
 
 def read(counter: Declaration, pks: Sequence[Pk]) -> dict[Pk, int]:
@@ -25,7 +25,7 @@ def read(counter: Declaration, pks: Sequence[Pk]) -> dict[Pk, int]:
     if len(pks) > OWNERS_PER_READ:
         return {pk: count for some in chunked(pks, OWNERS_PER_READ) for pk, count in read(counter, some).items()}
     connection = connections[counter.db]
-    asked = untouched(connection, counter, pks)
+    asked = Ledger.untouched(connection, counter, pks)
     buffer = counter.buffer_in(connection)
     cached, missing = buffer.totals(asked) if asked else ({}, [])
     if len(cached) == len(pks) and min(cached.values(), default=0) >= counter.least:

@@ -11,7 +11,7 @@ from django.template.response import TemplateResponse
 from django.urls import path
 from django.utils.translation import gettext_lazy as _
 
-from ..databases.transactions import outside_transactions
+from ..databases.isolation import outside_transactions
 from ..models import Dashboard
 from ..monitoring import dashboard
 from ..places import at

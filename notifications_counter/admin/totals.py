@@ -14,7 +14,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ..counters import counters_of_notifications, unread, unseen
-from ..databases.transactions import outside_transactions
+from ..databases.isolation import outside_transactions
 from ..models import UserNotificationsCount
 from ..monitoring.display import grouped
 from .base import USERNAME, MaintenanceAdmin, recount, short

@@ -56,18 +56,18 @@ NAMELESS = "nameless"
 class Buffer:
     """One counter in Redis.
 
-    ``base``         the beginning of all its keys. The hash tag in it keeps them on one node of a cluster
-    ``fingerprint``  of the counter's declaration
-    ``is_declared``  whether a flusher has declared the counter, as far as is known, so that Redis is not new
+    ``base``           the beginning of all its keys. The hash tag in it keeps them on one node of a cluster
+    ``fingerprint``    of the counter's declaration
+    ``expects_state``  whether a flusher has served the counter, as far as is known, so that Redis has `state`
     """
 
     silent_until = 0.0  # by the monotonic clock; infinite, for all buffers, if Django was not tested
 
-    def __init__(self, client: Client, base: str, fingerprint: str, is_declared: bool):
+    def __init__(self, client: Client, base: str, fingerprint: str, expects_state: bool):
         self.client = client
         self.base = base
         self.fingerprint = fingerprint
-        self.is_declared = is_declared
+        self.expects_state = expects_state
         self._ready = self.key("ready")
         # The last value of `ready`, and the prefix of its totals. Threads change both at once.
         self._trusted: tuple[str | bytes, str] = "", self.key(":")
@@ -119,7 +119,7 @@ class Buffer:
         if fingerprint != self.fingerprint:  # rule: declared_read
             return False
         self._trusted = ready or "", self.key(f"{generation}:")
-        self.is_declared = True
+        self.expects_state = True
         return True
 
     def fall_silent(self) -> None:
@@ -152,7 +152,7 @@ class Buffer:
     def announcement(self, intent: str, owner_keys: Sequence[str]) -> Call:
         """Return the call that announces an intent to change these owners' counts, before the database commits. The
         reply is ANNOUNCED, COUNTING_IS_OFF, or 0 if Redis is new or was emptied."""
-        return self._script("announce", intent, as_json(owner_keys), "1" if self.is_declared else "")
+        return self._script("announce", intent, as_json(owner_keys), "1" if self.expects_state else "")
 
     def confirmation(self, intent: str, owner_keys: Sequence[str], deltas: Sequence[Delta]) -> Call:
         """Return the call that removes an intent and adds the deltas of its owners."""
@@ -169,7 +169,7 @@ class Buffer:
         """Put everyone in doubt until a generation begins, and take announcements."""
         self.client.ask(command("DEL", self._ready))
         self.client.ask(command("HSET", self.key("state"), "mark", ""))
-        self.is_declared = True
+        self.expects_state = True
 
     def switch_off(self) -> None:
         """Let readers count rows, and writers tell Redis nothing, until ``await_generation``."""

@@ -9,7 +9,7 @@ from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
 from ..conf import options
-from ..redis.replies import UNREADABLE, as_integer, as_text
+from ..redis.replies import UNREADABLE, as_integer, as_pairs, as_text
 
 OWNERS_PER_CALL = 1000
 """The most owners in one call, and so in a page of a walk. No script blocks Redis for more than a few milliseconds, or
@@ -98,10 +98,11 @@ class BufferStatus:
 
     @classmethod
     def of(cls, reply: Sequence[Sequence[Any]]) -> BufferStatus:
-        """Return the status in the reply of ``status.lua``: texts and numbers."""
-        texts, numbers = reply
-        values: list[Any] = [as_text(text or "") for text in texts]
-        return cls(*values, *(as_integer(number or 0) or 0 for number in numbers))
+        """Return the status in the reply of ``status.lua``: texts and numbers, by name."""
+        texts, numbers = map(as_pairs, reply)
+        values: dict[str, Any] = {as_text(name): as_text(text or "") for name, text in texts}
+        values |= {as_text(name): as_integer(number or 0) or 0 for name, number in numbers}
+        return cls(**values)
 
     @property
     def generation(self) -> str:

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from ..databases.transactions import outside_transactions
+from ..databases.isolation import outside_transactions
 from ..monitoring.status import CounterStatus, Status, read_status
 from ..upkeep.phases import Phase
 

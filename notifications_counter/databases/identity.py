@@ -23,16 +23,16 @@ from django.db.models import Model, QuerySet
 from ..exceptions import BufferUnavailable
 from ..internals import BaseDatabaseWrapper, Uncached, as_manual_transaction
 from .errors import explain
+from .isolation import in_transaction
 from .routing import alias_for, schema_of
-from .transactions import in_transaction
 
 
 class Database(NamedTuple):
-    """The ``id`` of a database, or a schema; and the names of the counters that were ``declared`` when it was looked
-    up, so that their Redis is not new. Without an id, ``problem`` says why, and what to do."""
+    """The ``id`` of a database, or a schema; and the names of the counters that flushers had ``served`` when it was
+    looked up, so that their Redis is not new. Without an id, ``problem`` says why, and what to do."""
 
     id: str
-    declared: frozenset[str] = frozenset()
+    served: frozenset[str] = frozenset()
     problem: str = ""
 
 
@@ -79,14 +79,14 @@ def look_up(connection: BaseDatabaseWrapper) -> Database:
                 cursor.execute(f"SELECT uid, {name} FROM {table}")
                 row = cursor.fetchone()
             rows = _rows(connection, "CounterState").exclude(fingerprint="").exclude(declared_at=None)
-            declared = frozenset(rows.values_list("counter", flat=True))
+            served = frozenset(rows.values_list("counter", flat=True))
     except DatabaseError as error:
         return Database("", problem=explain(error, f"The id of database {connection.alias!r} cannot be read"))
     if row is None:
         return Database("", problem=f"Database {connection.alias!r} has no id yet.")
     if row[1] == "":  # SQLite in memory: each process has its own
         row = (*row, connection.settings_dict["NAME"], gethostname(), os.getpid())
-    found = databases[_key(connection)] = Database(digest(*row), declared)
+    found = databases[_key(connection)] = Database(digest(*row), served)
     return found
 
 

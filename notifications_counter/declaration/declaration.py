@@ -185,8 +185,8 @@ class Declaration(Owners):
             base = f"{{{options.KEY_PREFIX}:{self.name}}}:{database.id}"
             if database.problem:
                 return Buffer(Refusing(options.CACHE_ALIAS, database.problem), base, self.fingerprint, False)
-            client, is_declared = client_of(options.CACHE_ALIAS), self.name in database.declared
-            return self._buffers.setdefault(database.id, Buffer(client, base, self.fingerprint, is_declared))
+            client, expects_state = client_of(options.CACHE_ALIAS), self.name in database.served
+            return self._buffers.setdefault(database.id, Buffer(client, base, self.fingerprint, expects_state))
 
     @cached_property
     def _buffers(self) -> dict[str, Buffer]:

@@ -13,7 +13,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from ..databases.errors import is_conflict
-from ..databases.transactions import require_autocommit
+from ..databases.isolation import require_autocommit
 from ..models import Notification
 
 BATCH = 1000

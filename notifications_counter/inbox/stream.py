@@ -19,7 +19,7 @@ from django.views.decorators.http import require_GET
 from django.views.decorators.vary import vary_on_cookie
 
 from ..counters import unread
-from ..databases.transactions import outside_transactions
+from ..databases.isolation import outside_transactions
 from ..internals import SESSION_KEY, ASGIRequest, end_request_thread, mark_as_logged
 from .api import Refused, not_logged_in
 from .badges import Badge, badges_of, counts_of, user_of

@@ -110,7 +110,7 @@ def counter_table(counters: Sequence[CounterStatus], by: str, bad: Iterable[str 
             state = _("walking, up to owner %s") % counter.walked_to
         elif counter.off_since:
             state = _("off")
-        elif counter.phase:
+        elif counter.phase != Phase.NORMAL:
             state = _("rows are counted")
         overdue = _("%s overdue") % grouped(counter.overdue) if counter.overdue else ""
         rows.append(

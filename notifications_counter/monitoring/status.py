@@ -86,7 +86,7 @@ class CounterStatus:
     ``overdue``         how many of them are older than HEAL_AFTER, of at most 100
     ``phase``           what happens to the counter
     ``off_since``       when counting was switched off, in seconds since 1970
-    ``declared_until``  until when rows are counted after a declaration, in seconds since 1970
+    ``deploy_until``    until when rows are counted after a declaration, in seconds since 1970
     ``walked_to``       the last owner that has been compared, while the counter is walking
     ``wrong``           wrong counts that were found; ``wrong_age``: age of the last
     ``skipped``         how often rows could not be counted, or a count not stored; ``skipped_age``: age of the last
@@ -107,7 +107,7 @@ class CounterStatus:
     overdue: int = 0
     phase: Phase = Phase.NORMAL
     off_since: float | None = None
-    declared_until: float | None = None
+    deploy_until: float | None = None
     walked_to: str = ""
     wrong: int = 0
     wrong_age: float | None = None
@@ -139,11 +139,11 @@ class CounterStatus:
                 "Start flush_counters with the code and settings of the newest release, and stop all others. If that "
                 "release has been replaced before, it takes over DEPLOY_SECONDS after their last run."
             ),
-            Phase.DECLARED: _(
+            Phase.DEPLOYING: _(
                 "The counter is new, was off, or its declaration has changed, and processes may still run as before. "
                 "Reads count rows until %(until)s (DEPLOY_SECONDS), and then until flush_counters runs."
             )
-            % {"until": moment(self.declared_until or 0)},
+            % {"until": moment(self.deploy_until or 0)},
             Phase.DUE: _(
                 "Redis is new or has lost data, or nobody has been counted yet. Until flush_counters runs, reads count "
                 "rows, and if Redis came back with older data, counts can be wrong. Is flush_counters running, with "
@@ -160,7 +160,7 @@ class CounterStatus:
                 "Redis refuses changes, so rows are counted. If it is full, raise its maxmemory, or find what fills it."
             )
             yield Problem(self.name, "refuses", text, self.refusal)
-        if self.age > max_age and self.phase not in (Phase.OFF, Phase.DECLARED):  # nobody flushes then
+        if self.age > max_age and self.phase not in (Phase.OFF, Phase.DEPLOYING):  # nobody flushes then
             text = _(
                 "The flusher's work has waited for %(age)s, more than %(limit)s: is flush_counters running, with the "
                 "current code?"
@@ -304,7 +304,7 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
         overdue=sum(not 0 <= status.now - i.began < options.HEAL_AFTER for i in intents),  # below 0: a clock set back
         phase=phase,
         off_since=row.off_since.timestamp() if row.off_since else None,
-        declared_until=time.time() + seconds_to_wait(row) if phase == Phase.DECLARED else None,
+        deploy_until=time.time() + seconds_to_wait(row) if phase == Phase.DEPLOYING else None,
         walked_to=row.walked_to or "" if phase == Phase.WALKING else "",
         wrong=row.wrong,
         wrong_age=age(row.wrong_at),

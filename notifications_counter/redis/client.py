@@ -122,11 +122,13 @@ class Client:
         except BufferUnavailable as error:
             return [error] * len(calls)
         except EXHAUSTED as error:
-            return [self._refusal(call, error) for call in calls]
+            return [self._note_refusal(call, error) for call in calls]
         except FAILURES as error:
             return [self.breaker.trip(error)] * len(calls)
-        outcomes = [self._refusal(call, r) if isinstance(r, ResponseError) else r for call, r in answers]
-        return outcomes[-len(calls) :]  # before them are those of earlier calls
+        outcomes = []
+        for call, reply in answers:
+            outcomes.append(self._note_refusal(call, reply) if isinstance(reply, ResponseError) else reply)
+        return outcomes
 
     def infos(self, key: str = "") -> list[dict[str, Any]]:
         """Return INFO of each server, or of the one that holds ``key``; empty if it is refused. Managed servers allow
@@ -134,7 +136,7 @@ class Client:
         try:
             with self._closed_if_interrupted():
                 if self._pool is not None:  # the server of the scripts, which another connection may not lead to
-                    *_, (_, reply) = self._exchange([Call("INFO", "", ("INFO",))])
+                    [(_, reply)] = self._exchange([Call("INFO", "", ("INFO",))])
                     lines = [] if isinstance(reply, ResponseError) else as_text(reply).splitlines()
                     return [dict(line.split(":", 1) for line in lines if ":" in line)]
                 nodes = [self.redis.get_node_from_key(key)] if key else self.redis.get_primaries()
@@ -145,17 +147,22 @@ class Client:
             raise self.breaker.trip(error) from None
 
     # ------------------------------------------------------------- failures
-    def _refusal(self, call: Call, error: Exception) -> BufferUnavailable:
+    def _note_refusal(self, call: Call, error: Exception) -> BufferUnavailable:
         """Note that Redis, or the pool, has refused a call, and return the exception to raise."""
         unavailable = self.breaker.refused(call.name, error)
         self.note_trouble(str(unavailable))
         return self.breaker.trip(error) if call.must_arrive else unavailable
 
+    def _note_late(self, refusals: Sequence[Answer]) -> None:
+        """Note that Redis has refused earlier calls, for whose replies nobody has waited."""
+        for call, error in refusals:
+            self._note_refusal(call, error)
+
     def _try_again(self, call: Call) -> None:
         """Raise BufferUnavailable while Redis is down. It is up if it accepts a write: a server that refuses writes,
         such as a replica, still answers readers, with old data."""
         self.breaker.check()
-        *_, (_, reply) = self._exchange([command("DEL", call.absent)])
+        [(_, reply)] = self._exchange([command("DEL", call.absent)])
         if isinstance(reply, ResponseError):
             raise self.breaker.trip(reply)
         self.breaker.reset()
@@ -199,13 +206,13 @@ class Client:
             raise
 
     def _exchange(self, calls: Sequence[Call], wait: bool = True) -> list[Answer]:
-        """Send calls over this thread's connection, and return calls with their replies; see ``Connection``."""
+        """Send calls over this thread's connection, and return their answers; see ``Connection``."""
         if self._pool is None:
             with self._closed_if_interrupted():
                 return self._exchange_with_nodes(calls)
         connection = self._take()
         try:
-            answers = connection.exchange(calls, wait or not connection.is_held)
+            refusals, answers = connection.exchange(calls, wait or not connection.is_held)
         except BaseException:
             connection.release(close=True)
             raise
@@ -213,6 +220,8 @@ class Client:
             self._thread.held.append(connection)
         else:
             connection.release()
+        if refusals:
+            self._note_late(refusals)
         return answers
 
     def _take(self) -> Connection:

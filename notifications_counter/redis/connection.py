@@ -25,7 +25,7 @@ class Connection:
     """A connection of a pool, until ``release``. Each reply belongs to the oldest call that is ``owed`` one, so after
     any failure the connection must be closed.
 
-    ``late``     calls and replies that were read before the connection is used again
+    ``late``     answers to earlier calls that were read before the connection is used again
     ``is_held``  whether a thread keeps it after a call
     ``known``    names of calls that the server has answered
     ``opened``   when it was opened, by the monotonic clock
@@ -48,9 +48,9 @@ class Connection:
             self._connection.disconnect()
             self._connection.connect()
 
-    def exchange(self, calls: Sequence[Call], wait: bool) -> list[Answer]:
-        """Send calls in one go. Returns each call that was owed a reply with this reply, which may be a ResponseError;
-        without ``wait`` nothing, so that the calls are owed theirs, unless the server has yet to learn a script: then
+    def exchange(self, calls: Sequence[Call], wait: bool) -> tuple[list[Answer], list[Answer]]:
+        """Send calls in one go. Returns the late answers that refuse earlier calls, and all answers to these. Without
+        ``wait`` there are none, so that the calls are owed replies, unless the server has yet to learn a script: then
         it may have to be sent again, before anything else. Raises one of FAILURES."""
         connection = self._connection
         is_first = not self.owed
@@ -62,9 +62,10 @@ class Connection:
         self.owed += calls
         self._used = time.monotonic()
         if not wait and all(call.name in self.known for call in calls):
-            return []
-        late, self.late = self.late, []
-        return [*late, *self._read_owed()]
+            return [], []
+        answers, self.late = self.late + self._read_owed(), []
+        late, own = answers[: -len(calls)], answers[-len(calls) :]
+        return [answer for answer in late if isinstance(answer[1], ResponseError)], own
 
     def _read_owed(self) -> list[Answer]:
         """Return each call that is owed a reply, and its reply. A script that Redis does not know is sent again, by its

@@ -9,7 +9,7 @@ from uuid import uuid4
 from django.db import connections, transaction
 from django.utils import timezone
 
-from ..databases.transactions import sees_what_others_see
+from ..databases.isolation import sees_what_others_see
 from ..declaration import Declaration
 from ..exceptions import ConfigurationError
 from ..models import CounterState, Mark

@@ -6,7 +6,7 @@ from __future__ import annotations
 from ..buffer import Buffer
 from ..buffer.types import OWNERS_PER_CALL
 from ..conf import options
-from ..databases.transactions import forbid_transaction
+from ..databases.isolation import forbid_transaction
 from ..declaration import Declaration
 from ..internals import unknown_methods
 from ..models import DoubtRequest

@@ -26,10 +26,10 @@ class Phase(StrEnum):
     NEW = "new"  # no flusher has run yet
     REPLACED = "replaced"  # a declaration other than this process's is in force
     OFF = "off"  # counting was switched off
-    DECLARED = "declared"  # processes of another declaration may still run, so no generation may begin
+    DEPLOYING = "deploying"  # processes of another declaration may still run, so no generation may begin
     DUE = "due"  # nobody has been counted yet, or Redis or the database has lost something: a generation is due
     WALKING = "walking"  # stored totals are compared with the rows
-    NORMAL = ""  # falsy: compare with None
+    NORMAL = "normal"
 
 
 def state_row(counter: Declaration) -> QuerySet[CounterState]:
@@ -84,7 +84,7 @@ def phase_without_redis(row: CounterState, fingerprint: str) -> Phase | None:
         return Phase.NEW
     if row.fingerprint != fingerprint:
         return Phase.REPLACED
-    return Phase.DECLARED if seconds_to_wait(row) > 0 else None
+    return Phase.DEPLOYING if seconds_to_wait(row) > 0 else None
 
 
 def lost(row: CounterState, status: BufferStatus, server: str) -> str:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.utils import timezone
 
-from ..databases.transactions import forbid_transaction
+from ..databases.isolation import forbid_transaction
 from ..declaration import Declaration
 from ..exceptions import BufferUnavailable
 from ..models import CounterState
@@ -154,6 +154,6 @@ STEPS: dict[Phase, Callable[[Declaration], object]] = {
     Phase.NEW: declare,
     Phase.REPLACED: declare_once,
     Phase.OFF: switch_redis_off,
-    Phase.DECLARED: mend_clock,
+    Phase.DEPLOYING: mend_clock,
 }
 """What a flusher does in each phase in which it serves nobody."""

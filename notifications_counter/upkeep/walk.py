@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from ..buffer.types import OWNERS_PER_CALL
 from ..conf import options
-from ..databases.transactions import forbid_transaction
+from ..databases.isolation import forbid_transaction
 from ..declaration import Declaration
 from ..declaration.primary_keys import Pk
 from ..models import CounterState

@@ -25,7 +25,12 @@ def owners_of(change: Change) -> OwnerKeys:
     return {counter: owner_keys for counter, owner_keys in owners.items() if owner_keys}
 
 
-def doubt_everyone(counters: Iterable[Declaration]) -> Change:
+def unknown_for(owner_keys: Iterable[str | None]) -> dict[str, Delta]:
+    """Return the deltas that put these owners in doubt."""
+    return dict.fromkeys(owner_key for owner_key in owner_keys if owner_key is not None)
+
+
+def unknown_for_everyone(counters: Iterable[Declaration]) -> Change:
     """Return the change that puts everyone in doubt."""
     return {counter: {EVERYONE: None} for counter in counters}
 

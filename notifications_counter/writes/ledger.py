@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -27,24 +26,10 @@ from ..internals import (
     is_over,
     watch_transactions,
 )
-from .change import Change, doubt_everyone, owners_of
+from .change import Change, owners_of, unknown_for_everyone
+from .endings import endings
+from .log import TransactionLog, doubt_now_and_at_commit
 from .plans import Plan
-from .transaction import TransactionLog, doubt_now_and_at_commit
-
-HARMLESS_BEGINNINGS = (
-    "SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "SHOW", "SAVEPOINT", "RELEASE",
-    "SET SEARCH_PATH", "SET CONSTRAINTS", "PRAGMA FOREIGN_KEY_CHECK",  # each TestCase ends with one of the last two
-)  # fmt: skip
-"""How statements begin that neither commit nor roll back, unless they fail. ``SET autocommit = 1`` commits."""
-
-HARMLESS_ON_POSTGRESQL = (*HARMLESS_BEGINNINGS, "CALL", "LOCK", "NOTIFY", "SET LOCAL")
-"""There, procedures of a transaction cannot end it. On MySQL, LOCK commits, and ``SET LOCAL autocommit`` may."""
-
-QUOTED = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|--\s[^\n]*|/\*[^*]*\*/""")
-"""Literals, names and comments."""
-
-UNCLEAR = re.compile(r"[\\$#]|--\S|/\*M?!|\r(?!\n)")
-"""What some databases read as escapes, quotes, comments, ends of comments or SQL, and others do not."""
 
 REFUSALS = (DatabaseError, TypeError, ValidationError, ValueError)
 """What a statement raises if the database refuses it, or Django does: it is not running any more. An OperationalError
@@ -92,9 +77,9 @@ class Ledger:
         connection = self._connection()
         log = TransactionLog(connection)
         log.add(owners)
-        if log.tell(connection):  # Redis refuses
+        if log.send_intents(connection):  # Redis refuses
             if log.intents:  # but has taken some, which are announced again
-                log.rolled_back(connection)
+                log.withdraw(connection)
             return self._write_in_own_transaction(plan)
         try:
             result, change = plan.execute()
@@ -138,7 +123,7 @@ class Ledger:
                 raise
             except BaseException:  # as above
                 with suppress(Error):
-                    doubt_now_and_at_commit(self.using, doubt_everyone(plan.counters))
+                    doubt_now_and_at_commit(self.using, unknown_for_everyone(plan.counters))
                 raise
 
     # ------------------------------------------------------------ transaction
@@ -184,7 +169,7 @@ class Ledger:
             for log in list(self._logs.values()):
                 log.mark_unknown()
                 if announce:
-                    log.announce(self._connection(), early=True)
+                    log.announce_new(self._connection())
         finally:
             self._is_doubting = False
 
@@ -202,11 +187,11 @@ class Ledger:
         connection = self._connection()
         if has_failed(connection) or is_over(connection):  # then it commits nothing
             for log in self._take_logs():
-                log.rolled_back(connection)
+                log.withdraw(connection)
             return
         self._ending = self._take_logs()
         for log in self._ending:
-            log.announce(connection)
+            log.announce_all(connection)
         # Only now, so that nobody finds our hook in an open transaction. It comes first, because a hook that raises
         # stops those after it. It is not robust, because Django would log a time limit that is meant for the site.
         connection.run_on_commit.insert(0, (set(), self._after_commit, False))
@@ -220,42 +205,22 @@ class Ledger:
         logs, self._ending = [*self._ending, *self._take_logs()], []
         for log in logs:
             if is_done and (log.intents or was_over):
-                log.rolled_back(self._connection())
+                log.withdraw(self._connection())
 
-
-def untouched(connection: BaseDatabaseWrapper, counter: Declaration, pks: Sequence[Pk]) -> Sequence[Pk]:
-    """Return the primary keys of those owners whose rows a connection's transaction has not changed. There are none if
-    it may have changed any: nobody notes what one that was not begun by ``atomic()`` changes."""
-    if in_manual_transaction(connection):
-        return ()
-    ledger = getattr(connection, "counter_ledger", None)
-    if not ledger or not ledger._logs:  # as nearly always
-        return pks
-    touched = [log.deltas[counter] for log in ledger._logs.values() if counter in log.deltas]
-    if any(EVERYONE in deltas for deltas in touched):
-        return ()
-    return [pk for pk in pks if not any(str(pk) in deltas for deltas in touched)]
-
-
-def endings(sql: object, vendor: str) -> list[str]:
-    """Return how those statements of a text begin that may end the transaction."""
-    if isinstance(sql, str) and ";" not in sql and sql.startswith(HARMLESS_BEGINNINGS):
-        return []  # as nearly always
-    harmless = HARMLESS_ON_POSTGRESQL if vendor == "postgresql" else HARMLESS_BEGINNINGS
-    return [begins for begins in beginnings(sql) if not begins.startswith(harmless)]
-
-
-def beginnings(sql: object) -> list[str]:
-    """Return how each statement of a text begins, in capitals; a "?" if only the database can tell."""
-    if not isinstance(sql, str):  # psycopg also takes bytes and composed SQL
-        return ["?"]
-    text = sql.strip("( \t\r\n;")
-    if ";" not in text and not text.startswith(("--", "/*")):
-        return [text[:30].upper()]
-    bare = QUOTED.sub(" ", text)
-    if UNCLEAR.search(text) or "/*" in bare:  # those of PostgreSQL contain others
-        return ["?"]
-    return [begins for part in bare.split(";") if (begins := part.strip("( \t\r\n").upper())]
+    # ------------------------------------------------------------------- read
+    @staticmethod
+    def untouched(connection: BaseDatabaseWrapper, counter: Declaration, pks: Sequence[Pk]) -> Sequence[Pk]:
+        """Return the primary keys of those owners whose rows a connection's transaction has not changed. There are none
+        if it may have changed any: nobody notes what one that was not begun by ``atomic()`` changes."""
+        if in_manual_transaction(connection):
+            return ()
+        ledger = getattr(connection, "counter_ledger", None)
+        if not ledger or not ledger._logs:  # as nearly always
+            return pks
+        touched = [log.deltas[counter] for log in ledger._logs.values() if counter in log.deltas]
+        if any(EVERYONE in deltas for deltas in touched):
+            return ()
+        return [pk for pk in pks if not any(str(pk) in deltas for deltas in touched)]
 
 
 def watch(connection: BaseDatabaseWrapper, **_: object) -> None:

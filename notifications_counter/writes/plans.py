@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 from django.db.models import Model
 
-from ..buffer.types import Delta
 from ..declaration import Declaration
-from .change import Change, doubt_everyone, zeros
+from .change import Change, unknown_for, unknown_for_everyone, zeros
 from .facts import UNNAMED, Effect, added_by, effects_of
 from .rows import Row, columns_of, is_repeatable, lists_pks, lock_pks, lock_rows, name_rows, sums_of
 from .statements import Counters, Statement
@@ -43,11 +42,11 @@ def plan_of(statement: Statement) -> Plan:
     """Return the first plan that fits."""
     counters = statement.counters
     if lack_columns(counters, statement.model):
-        return Plan(partial(unknown, statement, counters), counters)
+        return Plan(partial(not_said, statement, counters), counters)
     if statement.is_insert:
         if (added := added_by(statement)) is not None:
             return Plan(partial(said_by_instances, statement, added), added, zeros(added))
-        return Plan(partial(read_back if can_read_back(statement) else unknown, statement, counters), counters)
+        return Plan(partial(read_back if can_read_back(statement) else not_said, statement, counters), counters)
     effects = effects_of(statement)
     if all(effect.before.names_owner and effect.after.names_owner for effect in effects.values()):
         owners = {counter: effect.owner_keys for counter, effect in effects.items()}
@@ -61,17 +60,12 @@ def lack_columns(counters: Counters, model: type[Model]) -> bool:
     return not all(counter.has_columns(model) for counter in counters)
 
 
-def doubts_of(owner_keys: Iterable[str | None]) -> dict[str, Delta]:
-    """Put owners in doubt."""
-    return dict.fromkeys(owner_key for owner_key in owner_keys if owner_key is not None)
-
-
-def unknown(statement: Statement, counters: Iterable[Declaration]) -> Outcome:
+def not_said(statement: Statement, counters: Iterable[Declaration]) -> Outcome:
     """Nothing tells whose counts change."""
     result, number, _ = statement.execute()
     if number == 0 and not statement.is_insert:  # of an INSERT, a trigger may put rows elsewhere
         return result, {}
-    return result, doubt_everyone(counters)
+    return result, unknown_for_everyone(counters)
 
 
 # ------------------------------------------------------------------------- INSERT
@@ -80,7 +74,7 @@ def said_by_instances(statement: Statement, added: Change) -> Outcome:
     query = statement.query
     result, number, _ = statement.execute()
     if number != len(query.objs) or query.on_conflict is not None:  # a conflict, a trigger or a rule may skip rows
-        return result, {counter: doubts_of(deltas) for counter, deltas in added.items()}
+        return result, {counter: unknown_for(deltas) for counter, deltas in added.items()}
     return result, added
 
 
@@ -107,10 +101,10 @@ def read_back(statement: Statement, counters: Counters) -> Outcome:
         pks = [getattr(instance, pk.attname, None) for instance in query.objs]
     found = lock_pks(query.model, statement.connection, pks, counters)
     if found.total() != len(pks):  # one is unknown, an expression, or stored in another form
-        return result, doubt_everyone(counters)
+        return result, unknown_for_everyone(counters)
     change: Change = {}
     for counter, sums in sums_of(counters, found).items():
-        change[counter] = doubts_of(sums)
+        change[counter] = unknown_for(sums)
         if query.on_conflict is None:  # otherwise, some were there before
             change[counter] = {o: total for o, (total, _) in sums.items() if o is not None}
     return result, change
@@ -123,7 +117,7 @@ def said_by_clauses(statement: Statement, effects: Effects) -> Outcome:
     change: Change = {}
     for counter, effect in effects.items() if number else ():
         before, after, _ = effect
-        change[counter] = doubts_of(effect.owner_keys)
+        change[counter] = unknown_for(effect.owner_keys)
         if number < math.inf and before.value is not None and after.value is not None:
             owner_key = None if before.owner_key is UNNAMED else before.owner_key  # those whom it doesn't name add 0
             change[counter] = effect.deltas({owner_key: (number * before.value, number)})
@@ -144,7 +138,7 @@ def returned(statement: Statement, effects: Effects) -> Outcome:
     columns = columns_of(tuple(effects), statement.connection.alias, statement.model)
     result, number, found = statement.execute(columns)
     if found.total() != number:  # other code has changed the statement, too
-        return result, doubt_everyone(effects)
+        return result, unknown_for_everyone(effects)
     change: Change = {}
     for counter, sums in sums_of(effects, found).items():
         effect = effects[counter]
@@ -153,7 +147,7 @@ def returned(statement: Statement, effects: Effects) -> Outcome:
         elif (value := effect.before.value) is not None:
             change[counter] = {o: total - rows * value for o, (total, rows) in sums.items() if o is not None}
         else:
-            change[counter] = doubts_of(sums)
+            change[counter] = unknown_for(sums)
     return result, change
 
 
@@ -164,7 +158,7 @@ def locked(statement: Statement, effects: Effects) -> Outcome:
     is_fixed = is_repeatable(query) or (statement.is_stock and name_rows(query, connection))
     says_whose = all(effect.after.names_owner or not effect.moves for effect in effects.values())
     if not is_fixed or not (says_whose or lists_pks(query)):
-        return unknown(statement, effects)
+        return not_said(statement, effects)
     rows = lock_rows(query, connection, counters)
     result, number, _ = statement.execute()
     if not number:
@@ -177,7 +171,7 @@ def locked(statement: Statement, effects: Effects) -> Outcome:
         if effect.after.value is not None and number == rows.total():
             change[counter] = effect.deltas(sums)  # nobody else changes locked rows
         else:
-            change[counter] = doubts_of([*sums, *effect.owner_keys])
+            change[counter] = unknown_for([*sums, *effect.owner_keys])
     return result, change
 
 
@@ -188,13 +182,13 @@ def seen_afterwards(statement: Statement, effects: Effects, before: Tally[Row], 
     stay = lists_pks(query) and not statement.is_delete and not any(field.primary_key for field, *_ in query.values)
     after = lock_rows(query, statement.connection, counters) if stay else Tally[Row]()
     if after.total() < max(before.total(), number):  # it has changed others, or rows have other primary keys now
-        return doubt_everyone(effects)
+        return unknown_for_everyone(effects)
     appeared = number > before.total()
     change: Change = {}
     for counter, sums in sums_of(counters, before + after).items():
         effect = effects[counter]
         if appeared and effect.moves:  # whose they were is lost
-            change |= doubt_everyone([counter])
+            change |= unknown_for_everyone([counter])
         else:
-            change[counter] = doubts_of([*sums, *effect.owner_keys])
+            change[counter] = unknown_for([*sums, *effect.owner_keys])
     return change

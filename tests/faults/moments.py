@@ -13,8 +13,8 @@ from notifications_counter.sql.target import Target
 from notifications_counter.upkeep import heal
 from notifications_counter.upkeep.flush import Flush
 from notifications_counter.upkeep.walk import Walker
-from notifications_counter.writes import transaction as log
-from notifications_counter.writes.transaction import TransactionLog
+from notifications_counter.writes import log
+from notifications_counter.writes.log import TransactionLog
 
 Call = tuple[str, Any, str]
 """A function: its name here, its owner, its attribute."""
@@ -82,7 +82,7 @@ OF_HEALING: list[Call] = [
 ]
 
 OF_A_WRITE: list[Call] = [
-    ("announce", TransactionLog, "tell"),
+    ("announce", TransactionLog, "send_intents"),
     ("COMMIT", type(connections["default"]), "_commit"),  # a single statement commits itself: before "confirm", too
     ("confirm", TransactionLog, "_confirm"),
     ("request", log, "request_doubts"),

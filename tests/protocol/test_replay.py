@@ -32,9 +32,8 @@ from notifications_counter.redis.connection import Connection
 from notifications_counter.sql import counts
 from notifications_counter.upkeep import comparison, flush, generations, heal, phases, switch, walk
 from notifications_counter.upkeep.findings import Result
-from notifications_counter.writes import transaction as log_of_writes
-from notifications_counter.writes import transaction as writes
-from notifications_counter.writes.transaction import request_doubts
+from notifications_counter.writes import log as writes
+from notifications_counter.writes.log import request_doubts
 from tests.composite_owners.counters import votes
 from tests.composite_owners.models import Vote, VoteCount
 from tests.support import announce, be_a_new_process, entries, generation, stored, unheard
@@ -155,7 +154,7 @@ class Replay:
             return answers
 
         monkeypatch.setattr(Connection, "exchange", exchange_or_not)
-        monkeypatch.setattr(log_of_writes, "request_doubts", lambda using, owners: self.held.append(owners))
+        monkeypatch.setattr(writes, "request_doubts", lambda using, owners: self.held.append(owners))
         # Whoever begins a generation writes nothing before its last step.
         monkeypatch.setattr(generations, "transaction", SimpleNamespace(atomic=lambda using: nullcontext()))
         monkeypatch.setattr(QuerySet, "select_for_update", lambda rows: rows)
@@ -201,10 +200,10 @@ class Replay:
         log.add({counter: deltas or {EVERYONE: None}})
         if writer.step == "early":
             log.mark_unknown()
-            self.tell(me, lambda: log.announce(connection, early=True))
+            self.tell(me, lambda: log.announce_new(connection))
             self.early |= {intent.id for intent in log.intents}
             yield
-        requests = self.tell(me, lambda: log.announce(connection))
+        requests = self.tell(me, lambda: log.announce_all(connection))
         if "slow" in writer.faults:
             log.announced_at -= options.HEAL_AFTER
             self.suspects.add(me)
@@ -239,7 +238,7 @@ class Replay:
         self.trouble = self.move.label if self.move.label in ("not delivered", "reply lost") else ""
         faults = self.models[me].faults
         with entries(KEY_PREFIX="another") if "elsewhere" in faults else nullcontext():
-            self.counters[self.models[me].declared].buffer.is_declared = True
+            self.counters[self.models[me].declared].buffer.expects_state = True
             if "silent" not in faults:
                 send()
         held, self.held, self.trouble = self.held, [], ""

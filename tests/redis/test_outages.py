@@ -239,7 +239,7 @@ def test_a_reply_that_breaks_off(use, line, alice, bob, monkeypatch, when):
 def test_announcements_of_which_some_are_answered(use, line, make_user, monkeypatch):
     """The other owners of the transaction are named in the database."""
     client, users = use(SOCKET_TIMEOUT=3), [make_user() for _ in range(9)]
-    monkeypatch.setattr("notifications_counter.writes.transaction.OWNERS_PER_CALL", 2)
+    monkeypatch.setattr("notifications_counter.writes.log.OWNERS_PER_CALL", 2)
     cached(*users)
     create(users[0])  # the server knows the script
     read_all_owed()

@@ -94,7 +94,7 @@ def test_a_deployment(alice, bob, caplog):
             assert unread.flush() == Result()
             assert not is_ready()
             (problem,) = status_of(unread).problems
-            assert (problem.kind, "(DEPLOY_SECONDS)" in problem.text) == ("declared", True)
+            assert (problem.kind, "(DEPLOY_SECONDS)" in problem.text) == ("deploying", True)
         assert [record.levelname for record in caplog.records if getattr(record, "event", "") == "replaced"] == [
             "ERROR"
         ]
@@ -114,7 +114,7 @@ def test_a_deployment(alice, bob, caplog):
 
 @pytest.mark.parametrize("learns_by", ["reading", "healing"])
 def test_a_process_from_before_the_first_run(alice, redis_client, learns_by):
-    """It knows by now that a flusher has declared the counter. So an empty Redis is a new one."""
+    """It knows by now that a flusher has served the counter. So an empty Redis is a new one."""
     databases.clear()
     unread._buffers.clear()
     create(alice)
@@ -184,7 +184,7 @@ def test_a_flusher_that_is_forgotten_is_red(old, alice):
     assert any("another declaration" in told for told in dashboard.page("minute")["problems"])
     assert status_of(old).problems == ()
     run(unread)
-    assert [problem.kind for problem in status_of(unread).problems] == ["declared"]
+    assert [problem.kind for problem in status_of(unread).problems] == ["deploying"]
     assert [problem.kind for problem in status_of(old).problems] == ["replaced"]
 
 

@@ -9,7 +9,7 @@ from django.db import transaction
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import CounterState, DoubtRequest
-from notifications_counter.writes.transaction import request_doubts
+from notifications_counter.writes.log import request_doubts
 from tests.support import (
     announce,
     assert_heals,

@@ -86,7 +86,7 @@ def test_a_walk_lets_others_work_in_between(restored, caplog):
         heals.append(unread.heal(0))
         assert len(heals) < 9
     assert [heal.owners for heal in heals] == [2, 2, 2, 2, 1, 0][: len(heals)]
-    assert read_counter(unread).phase == ""
+    assert read_counter(unread).phase == "normal"
     assert [r.event for r in caplog.records if r.name == "notifications_counter"][-1] == "walked"
     assert unread.flush() == Result(9)
     assert_exact(*restored)

@@ -18,8 +18,8 @@ from django.utils import timezone
 
 from notifications_counter.counters import unread
 from notifications_counter.models import DoubtRequest, Notification
-from notifications_counter.writes import transaction as log
-from notifications_counter.writes.ledger import beginnings
+from notifications_counter.writes import log
+from notifications_counter.writes.endings import beginnings
 from tests.support import (
     TELLS_TRANSACTIONS,
     OtherConnection,

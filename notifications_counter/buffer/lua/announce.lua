@@ -1,7 +1,7 @@
 -- Announces an intent: owners whose counts a transaction is about to change. From now on they are in flight, and
 -- readers count their rows.
 -- USES  state (hash)  ready (text)  intents (hash)  in_flight (hash)
--- ARGV  1 intent  2 owners of the intent, as JSON  3 '1' if a flusher has declared the counter
+-- ARGV  1 intent  2 owners of the intent, as JSON  3 '1' if the writer expects `state`
 -- Reply 1; 0 if Redis is new or was emptied; 2 if counting is off
 if ready_now == 'off' then return 2 end
 -- rule: unknown_redis

@@ -70,24 +70,26 @@ class TransactionLog:
             deltas.update(dict.fromkeys(deltas))
 
     # --------------------------------------------------------------- announce
-    def announce(self, connection: BaseDatabaseWrapper, early: bool = False) -> None:
-        """Announce the owners whose counts the transaction has changed, before the database commits. ``early``: it may
-        commit now, or much later, when their intents are gone. So they are announced again then (rule: stays). Those
-        that Redis refuses get DoubtRequests (rule: request), again after each call, because a savepoint may have taken
-        them back.
+    def announce_all(self, connection: BaseDatabaseWrapper) -> None:
+        """Announce all owners whose counts the transaction has changed, right before the database commits, because
+        intents from before may be gone (rule: stays). An owner may then have two, and each confirms the delta:
+        ``mark_unknown`` comes before ``announce_new``."""
+        self._untold = {counter: list(deltas) for counter, deltas in self.deltas.items()}
+        self.announce_new(connection)
 
-        An owner may then have two intents, and each confirms the delta: ``mark_unknown`` comes before an early call."""
-        if not early:
-            self._untold = {counter: list(deltas) for counter, deltas in self.deltas.items()}
+    def announce_new(self, connection: BaseDatabaseWrapper) -> None:
+        """Announce the owners that are not announced yet: the database may commit now, or much later. Those that Redis
+        refuses get DoubtRequests (rule: request), again after each call, because a savepoint may have taken them
+        back."""
         with in_schema(connection, self.schema):
-            refused = self.tell(connection)
+            refused = self.send_intents(connection)
             try:
                 request_doubts(self.using, refused)
             except Error:
                 report("requests_failed", exc_info=True, database=self.using, owners=sum(map(len, refused.values())))
 
-    def tell(self, connection: BaseDatabaseWrapper) -> OwnerKeys:
-        """Announce the owners that are not announced yet. Returns those that Redis refuses."""
+    def send_intents(self, connection: BaseDatabaseWrapper) -> OwnerKeys:
+        """Tell Redis of the owners that are not announced yet. Returns those that it refuses."""
         intents: list[Intent] = []
         refused: dict[Declaration, list[str]] = {}
         for counter, owner_keys in self._untold.items():
@@ -116,8 +118,8 @@ class TransactionLog:
             if counts_changed.receivers:
                 self._signal()
 
-    def rolled_back(self, connection: BaseDatabaseWrapper) -> None:
-        """Put the announced owners in doubt: the database has rolled back, at least what came last."""
+    def withdraw(self, connection: BaseDatabaseWrapper) -> None:
+        """Put the announced owners in doubt: at least what came last is rolled back, or will be announced again."""
         self.mark_unknown()
         with in_schema(connection, self.schema):
             self._confirm()
