@@ -132,8 +132,10 @@ class TransactionLog:
             for intent in group:
                 deltas = [self.deltas[intent.counter][owner_key] for owner_key in intent.owner_keys]
                 calls.append(intent.buffer.confirmation(intent.id, intent.owner_keys, deltas))
-            # The owners are in flight until Redis has run the last one, or for HEAL_AFTER seconds (rule: slow).
-            wait = group is not groups[-1] or time.monotonic() - self.announced_at >= options.HEAL_AFTER / 2
+            # The owners are in flight until Redis has run the last one, or for HEAL_AFTER seconds of its clock, whose
+            # first may be over at once (rule: slow).
+            is_slow = time.monotonic() - self.announced_at >= (options.HEAL_AFTER - 1) / 2
+            wait = is_slow or group is not groups[-1]
             group[0].buffer.client.send(calls, urgent=True, wait=wait)
         doubt(self._untold)  # rule: anyway: Redis may answer again
 

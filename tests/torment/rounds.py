@@ -23,7 +23,7 @@ from .faults import PATIENCE, SETUP, Tormentor, start_redis
 from .history import Notes, Numbers, now
 from .site import Site, release
 
-ENTRIES = {"HEAL_AFTER": 1, "RETRY_AFTER": 0.1, "TOTAL_TTL": 1}
+ENTRIES = {"RETRY_AFTER": 0.1, "TOTAL_TTL": 1}
 SOCKET_TIMEOUT = 0.3  # seconds
 TORMENT = 2.0  # seconds
 USERS = 10
@@ -70,6 +70,7 @@ class Round:
         if "deployed" in self.faults:
             age["DEPLOY_SECONDS"] = 3
         self.entries = ENTRIES | age | {"WALK_SECONDS": self.chance.choice([0, 0.1])}
+        self.entries["HEAL_AFTER"] = self.chance.choice([1, 2])  # with 1, each confirmation is waited for
         self.options: dict[str, Any] = {"SOCKET_CONNECT_TIMEOUT": SOCKET_TIMEOUT, "SOCKET_TIMEOUT": SOCKET_TIMEOUT}
         if SETUP == "pool":
             self.options["CONNECTION_POOL_KWARGS"] = {"max_connections": self.chance.choice([2, 3])}
