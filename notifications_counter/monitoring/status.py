@@ -287,10 +287,10 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
     def age(since: datetime | None) -> float | None:
         return None if since is None else max(0, (timezone.now() - since).total_seconds())
 
+    intents = list(islice(counter.buffer.intents(), MAX_INTENTS))  # first, so that none is younger than the status
     phase, row, status = situation_of(counter)
     walked_at = row.walk_resumes_at.timestamp() if phase == Phase.WALKING else 0
     worked_at = max(status.ran_at, walked_at)
-    intents = list(islice(counter.buffer.intents(), MAX_INTENTS))
     late = (intent.late(status.now) for intent in intents if intent.began)  # without, it cannot be read
     waiting = DoubtRequest.objects.using(counter.db).filter(counter=counter.name)
     requests = waiting.order_by("pk")[:MAX_REQUESTS].aggregate(number=Count("pk"), since=Min("created_at"))

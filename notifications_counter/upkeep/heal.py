@@ -52,6 +52,8 @@ def _ground_overdue(buffer: Buffer) -> None:
     dead (rule: stays)."""
     now = buffer.status().now
     for intent in buffer.intents():
+        if intent.began > now:  # it was announced since, or the clock was set back
+            now = buffer.status().now
         age = now - intent.began
         if age >= max(options.MAX_TRANSACTION_AGE, options.HEAL_AFTER):
             buffer.ground(intent.id, drop=True)

@@ -2,10 +2,13 @@
 confirms."""
 
 import json
+from collections.abc import Iterator
 
 import pytest
 from django.db import transaction
 
+from notifications_counter.buffer import Buffer
+from notifications_counter.buffer.types import IntentAge
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import CounterState, DoubtRequest
@@ -25,6 +28,7 @@ from tests.support import (
     stored,
     total_key,
     unheard,
+    wait_until,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -108,6 +112,22 @@ def test_an_intent_is_not_dropped_before_it_is_overdue(healed, alice):
     with entries(HEAL_AFTER=0, MAX_TRANSACTION_AGE=0):
         unread.heal()
     assert buffer().status().intents == 0
+
+
+def test_an_intent_that_is_announced_amid_a_heal_stays_in_flight(healed, alice, monkeypatch, redis_client):
+    """The heal has looked at the clock of Redis, and then the next second has begun."""
+    read = Buffer.intents
+
+    def read_later(self: Buffer) -> Iterator[IntentAge]:
+        second, _ = redis_client.time()
+        wait_until(lambda: redis_client.time()[0] > second)
+        announce(self, "writing", [str(alice.pk)])
+        return read(self)
+
+    monkeypatch.setattr(Buffer, "intents", read_later)
+    unread.heal()
+    assert buffer().status().intents == 1
+    assert not doubted()
 
 
 def test_a_clock_that_was_set_back_keeps_no_intent_for_ever(healed, alice, redis_client):
