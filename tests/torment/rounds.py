@@ -99,7 +99,7 @@ class Round:
             tormentor = Tormentor(site, server, self.faults, self.chance, stack)
             try:
                 tormentor.run(TORMENT if SLOW.isdisjoint(self.faults) else 3 * TORMENT)
-                if tormentor.is_beyond_promises():
+                if tormentor.had_two_masters():
                     self.survived["rounds that cannot be judged"] += 1
                     return
                 stack.enter_context(self.settings(tormentor.server))
