@@ -27,6 +27,7 @@ from django.test import override_settings
 import servers
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import BufferUnavailable
+from notifications_counter.models import CounterState
 from notifications_counter.upkeep.switch import settle
 from notifications_counter.writes.rows import columns_of
 from tests.faults.moments import OF_A_FLUSH, OF_A_READ, OF_A_WRITE, OF_HEALING, Countdown, Moments
@@ -184,9 +185,11 @@ class Site:
         self.repeat("flusher", flush)
 
     def installer(self, journal: Journal, chance: random.Random) -> None:
-        """Starts the release with which the site begins."""
+        """Starts the release with which the site begins. The next one has never run, or it could not be put in force
+        beside a flusher of this one."""
         with entries(DEPLOY_SECONDS=0):
             self.upgrader(journal, chance)
+        CounterState.objects.update(replaced="")
 
     def upgrader(self, journal: Journal, chance: random.Random) -> None:
         """The first run of a new flusher, once Redis is there."""
