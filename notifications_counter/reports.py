@@ -61,14 +61,14 @@ EVENTS = {
     ),
     "walked": Event(_("walk complete: stored totals are up to date."), is_kept=True),
     "declared": Event(
-        _("declaration changed. Rows are counted for %(wait)s s, until all processes have it."),
+        _("declaration changed. Rows are counted until all processes have it, for %(wait)s s."),
         logging.WARNING,
         is_kept=True,
     ),
     "waiting": Event("nothing is stored for %(wait)s s. In a test, use isolated_counters().", logging.WARNING),
     "off": Event(_("counting off: reads count rows."), logging.WARNING, is_kept=True),
     "on": Event(
-        _("counting on again. Rows are counted for %(wait)s s, until all processes know."),
+        _("counting on again. Rows are counted until all processes know, for %(wait)s s."),
         logging.WARNING,
         is_kept=True,
     ),

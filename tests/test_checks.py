@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import django
 import pytest
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.postgres.functions import RandomUUID, TransactionNow
 from django.contrib.postgres.search import TrigramSimilarity
@@ -89,6 +90,13 @@ def test_settings(id, changed, names):
         messages = found()
     assert messages.keys() == ({id} if id else set())
     assert all(name in messages[id] for name in names.split())
+
+
+def test_the_name_of_the_setting():
+    with override_settings(NOTIFICATION_COUNTER={}):
+        assert found() == {}  # the other one is set
+        del settings.NOTIFICATIONS_COUNTER
+        assert found()["E001"].endswith("NOTIFICATION_COUNTER is unknown. Did you mean NOTIFICATIONS_COUNTER?")
 
 
 def test_a_django_that_was_not_tested(monkeypatch):

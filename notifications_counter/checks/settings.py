@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 import django
 from django.apps import AppConfig
 from django.conf import settings
@@ -22,6 +24,9 @@ MAX_TIMEOUT_SECONDS = 1.0
 @register(TAG)
 def check_settings(**_: object) -> Messages:
     """Check the entries of NOTIFICATIONS_COUNTER."""
+    if not hasattr(settings, SETTING):
+        for name in get_close_matches(SETTING, dir(settings), n=1, cutoff=0.9):
+            yield error("E001", f"The setting {name} is unknown.", f"Did you mean {SETTING}?")
     for fact, hint in mistakes(getattr(settings, SETTING, {})):
         yield error("E001", fact, hint)
 

@@ -81,7 +81,7 @@ class CounterStatus:
     ``waiting``         owners that wait for the flusher: their changes in Redis, and of DoubtRequests the
                         MAX_REQUESTS oldest
     ``age``             for how long the flusher's oldest work has waited: a change, a request, an overdue intent, or
-                        a walk at full speed; 0 if nothing waits
+                        a walk at full speed; 0 if nothing waits, or no flusher may work in this phase
     ``in_flight``       intents that are announced and not confirmed; a transaction may have several
     ``overdue``         how many of them are older than HEAL_AFTER, of at most 100
     ``phase``           what happens to the counter
@@ -160,7 +160,7 @@ class CounterStatus:
                 "Redis refuses changes, so rows are counted. If it is full, raise its maxmemory, or find what fills it."
             )
             yield Problem(self.name, "refuses", text, self.refusal)
-        if self.age > max_age and self.phase not in (Phase.OFF, Phase.DEPLOYING):  # nobody flushes then
+        if self.age > max_age:
             text = _(
                 "The flusher's work has waited for %(age)s, more than %(limit)s: is flush_counters running, with the "
                 "current code?"
@@ -294,12 +294,13 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
     late = (intent.late(status.now) for intent in intents if intent.began)  # without, it cannot be read
     waiting = DoubtRequest.objects.using(counter.db).filter(counter=counter.name)
     requests = waiting.order_by("pk")[:MAX_REQUESTS].aggregate(number=Count("pk"), since=Min("created_at"))
+    must_wait = phase in (Phase.OFF, Phase.DEPLOYING)
     return CounterStatus(
         name or counter.name,
         counter.name,
         *here(counter.source),
         waiting=status.pending + status.flushing + requests["number"],
-        age=max(age(requests["since"]) or 0, status.age, *late),
+        age=0 if must_wait else max(age(requests["since"]) or 0, status.age, *late),
         in_flight=status.intents,
         overdue=sum(not 0 <= status.now - i.began < options.HEAL_AFTER for i in intents),  # below 0: a clock set back
         phase=phase,

@@ -165,6 +165,26 @@ def test_an_intent_at_which_no_flusher_looks_is_a_problem(few_healed):
     assert read_counter(unread).overdue == 1
 
 
+def test_an_intent_that_begins_meanwhile_is_not_overdue(few_healed):
+    status = unread.buffer.status
+
+    def begin_then() -> Any:
+        found = status()
+        with mock.patch.object(unread.buffer, "status", status):
+            in_flight_since(-5)
+        return found
+
+    with mock.patch.object(unread.buffer, "status", begin_then):
+        assert read_counter(unread).overdue == 0
+
+
+def test_nothing_waits_for_a_flusher_that_must_not_work(few_healed, scrape):
+    in_flight_since(500, times="began|checked")
+    call_command("counting", "off", verbosity=0)
+    assert [problem.kind for problem in read_counter(unread).problems()] == ["off"]
+    assert scrape()["waiting_seconds"]["unread", "default", ""] == 0
+
+
 def test_check_says_once_what_all_counters_wait_for():
     names = ", ".join(counter.name for counter in all_counters())
     assert check()[1].startswith(f"{names}: No flusher has served the counter yet")
