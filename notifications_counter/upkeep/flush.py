@@ -26,7 +26,7 @@ from ..redis.replies import INTEGER_LIMIT
 from ..reports import report
 from ..sql.counts import count_rows
 from ..sql.target import Target
-from .comparison import compare, count_or_skip
+from .comparison import Comparison
 from .findings import Result, record
 from .heal import HEAL_SECONDS, heal
 from .phases import row_in_force, state_row
@@ -68,6 +68,7 @@ class Flush:
         self.started = time.monotonic()
         self.until = self.started + seconds
         self.result = Result()
+        self.comparison = Comparison(counter, self.result)
         self.target = Target(counter, connections[counter.db])
         self.mark = Mark()  # the one in the row, which run() reads
         self.skipped: list[str] = []  # owner keys of the chunk that cannot be stored, and why
@@ -134,7 +135,7 @@ class Flush:
                 if abs(total) <= MAX_COMPARED_TOTAL:
                     cheap.append(pk)
         for some in chunked(to_count, OWNERS_PER_CALL):
-            counts |= count_or_skip(self.counter, some, self.result)
+            counts |= self.comparison.count_rows(some)
         self._compare(cheap, counts)
         for pk in [pk for pk, count in counts.items() if not -INTEGER_LIMIT <= count < INTEGER_LIMIT]:
             self._skip(pk, counts)  # MariaDB would round it
@@ -153,7 +154,7 @@ class Flush:
                 differ += [pk for pk in some if rows[pk] != counts[pk]]
                 counts |= rows
         for some in chunked(differ, OWNERS_PER_CALL):  # most of them are changing
-            compare(self.counter, some, self.result)
+            self.comparison.compare(some)
 
     def _store(self, counts: dict[Pk, int], mark: Mark) -> bool:
         """Move the mark, and store counts in the order of keys, in one transaction. Returns False if the mark is not

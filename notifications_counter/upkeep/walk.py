@@ -28,7 +28,7 @@ from ..redis.calls import chunked
 from ..reports import report
 from ..sql.everyone import page
 from ..sql.target import Target
-from .comparison import compare, count_or_skip
+from .comparison import Comparison
 from .findings import Result
 from .generations import forbid_other_rows, forbid_replaced, walk_from_the_start
 from .phases import row_in_force
@@ -45,12 +45,13 @@ class Walker:
         self.until = time.monotonic() + seconds
         self.dry_run = dry_run
         self.result = Result()
+        self.comparison = Comparison(counter, self.result, dry_run)
 
     # ------------------------------------------------------------------- pages
     def compare_page(self, pks: Sequence[Pk]) -> None:
         """Compare a page. Who is changing meanwhile is doubted without a word, because it may be wrong, too."""
         self.result.owners += len(pks)
-        unsure = compare(self.counter, pks, self.result, self.dry_run)
+        unsure = self.comparison.compare(pks)
         if not self.dry_run:
             self._doubt(unsure)
 
@@ -58,7 +59,7 @@ class Walker:
         """Doubt owners whose stored total differs from the rows, at full speed: nothing is cached that is older than
         the walk."""
         self.result.owners += len(pks)
-        rows = count_or_skip(self.counter, pks, self.result)
+        rows = self.comparison.count_rows(pks)
         stored = Target(self.counter, connections[self.counter.db]).stored(pks)
         self._doubt([pk for pk in rows if rows[pk] != stored.get(pk, 0)])
 

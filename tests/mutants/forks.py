@@ -7,12 +7,14 @@ import os
 import resource
 import sys
 from collections import Counter as Tally
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import CodeType, FunctionType
 
 import pytest
+from asgiref.sync import SyncToAsync
 from coverage import Coverage
 from django.db import connections
 
@@ -82,6 +84,7 @@ class Forks:
         tests, others = tests[:most], tests[most:]
         failing_anyway = 0
         while (killer := self.failing(tests, change)) and self.is_always_failing(killer, change):
+            self.failed.add(killer)  # in a fork, for example because a thread is missing there
             tests = tests[tests.index(killer) + 1 :]
             failing_anyway += 1
             if failing_anyway == TOO_MANY:
@@ -128,11 +131,12 @@ class Forks:
             try:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))  # a loop may have lost its end
+                SyncToAsync.single_thread_executor = ThreadPoolExecutor(1)  # the other's thread is not here
                 self.failed.clear()
                 swap(change)
                 for test in tests:
                     running.write_text(test)
-                    faulthandler.dump_traceback_later(20 + 10 * self.seconds[test], exit=True)  # it hangs
+                    faulthandler.dump_traceback_later(10 + 10 * self.seconds[test], exit=True)  # it hangs
                     self.run(test)
                     if self.failed:
                         break

@@ -50,7 +50,7 @@ STEPS: list[tuple[Any, str]] = [
     (heal, "settle:begin _doubt_requested:requests _ground_overdue:ground situation_of:check"),
     (QuerySet, "delete:delete"),
     (generations, "walk_from_the_start:note"),
-    (comparison, "_announced:ask _is_settled:settled"),
+    (comparison.Comparison, "_announced:ask _is_settled:settled"),
     (Result, "add_wrong:wrong"),
     (walk.Walker, "_row:page _doubt:doubt _move:leave"),
 ]
