@@ -22,8 +22,9 @@ from .changes import changes
 
 CORE = "buffer databases declaration failures.py places.py counters.py reads.py redis sql upkeep writes"
 TESTS = "protocol/test_replay.py databases declaration inbox management monitoring property redis"
-TESTS += " statements tenants timeseries upkeep writes composite_owners test_budgets.py test_caches.py test_counters.py"
-TESTS += " test_events.py test_places.py test_reads.py test_signals.py test_tasks.py test_top.py"
+TESTS += " statements tenants timeseries upkeep writes composite_owners test_budgets.py test_admin.py test_caches.py"
+TESTS += " test_counters.py test_events.py test_places.py test_reads.py test_signals.py test_tasks.py test_testing.py"
+TESTS += " test_top.py"
 PYTEST = ["-p", "tests.mutants.forks", "-n", "0", "-sqq", "-p", "no:randomly", "-m", "not slow"]
 
 

@@ -46,6 +46,7 @@ class Forks:
     def __init__(self) -> None:
         self.failed: set[str] = set()
         self.skipped: set[str] = set()
+        self.starting: set[str] = set()  # tests that start processes, in which nobody sees what they reach
         self.seconds: Tally[str] = Tally()
         self.kills: Tally[tuple[object, str]] = Tally()
 
@@ -62,6 +63,7 @@ class Forks:
         alive = [change for change in found if f"{change} -> tests/" not in NOTICED.read_text()]
         if not alive:
             return True
+        sys.addaudithook(self.note_process)
         coverage = Coverage(data_file=None, config_file=False, source=[str(PACKAGE)])
         for test in self.items:
             clear_caches()  # which hide what a test reaches
@@ -104,6 +106,8 @@ class Forks:
         if change.file.suffix == ".py":
             lines = self.reached[ROOT / change.file]
             tests = [lines[number] for number in range(change.line, 0, -1) if lines.get(number)][:1]
+            if change.line not in lines:
+                tests.append(list(self.starting))
         for file, lines in self.reached.items() if change.file.suffix == ".lua" else ():
             name = "SCRIPTS.call(" if change.file.stem == "shared" else f'"{change.file.stem}"'
             calls = [number for number, line in enumerate(file.read_text().splitlines(), 1) if name in line]
@@ -111,6 +115,10 @@ class Forks:
         if change.file.name in BY_TENANTS:
             tests.append([test for test in self.items if test.startswith("tests/tenants/")])
         return set().union(*tests) - {""} or set(self.items)
+
+    def note_process(self, event: str, arguments: object) -> None:
+        if event == "subprocess.Popen":
+            self.starting.add(os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0])
 
     def run(self, test: str) -> None:
         item = self.items[test]

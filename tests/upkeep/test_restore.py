@@ -36,3 +36,12 @@ def test_a_backup_that_is_restored(healed, alice, bob, make_user):
     assert_reads(alice, bob, carol)
     assert [stored(user) for user in (alice, bob, carol)] == [3, 1, 0]
     assert_exact(alice, bob, carol)
+
+
+def test_a_backup_from_before_the_first_run(healed, alice):
+    notify(alice)
+    unread.count(alice)
+    unheard(Notification.objects.all().delete)
+    CounterState.objects.all().delete()
+    unread.invalidate()
+    assert_reads(alice)
