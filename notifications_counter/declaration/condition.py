@@ -123,8 +123,6 @@ def expressions_of(root: object) -> Iterator[object]:
     todo: list[object] = [root]
     while todo:
         node = todo.pop()
-        if node is None:
-            continue
         yield node
         if hasattr(node, "get_source_expressions"):
             todo.extend(node.get_source_expressions())

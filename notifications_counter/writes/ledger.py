@@ -184,13 +184,13 @@ class Ledger:
     def _before_commit(self) -> None:
         if not self._logs:
             return
-        connection = self._connection()
+        connection, logs = self._connection(), self._take_logs()
         if has_failed(connection) or is_over(connection):  # then it commits nothing
-            for log in self._take_logs():
+            for log in logs:
                 log.withdraw(connection)
             return
-        self._ending = self._take_logs()
-        for log in self._ending:
+        self._ending = logs
+        for log in logs:
             log.announce_all(connection)
         # Only now, so that nobody finds our hook in an open transaction. It comes first, because a hook that raises
         # stops those after it. It is not robust, because Django would log a time limit that is meant for the site.
