@@ -283,8 +283,9 @@ def test_a_server_without_memory(use, other, alice, bob, caplog):
 def test_what_it_takes_of_a_change_that_it_refuses_is_over_at_once(alice, redis_client):
     """It has lost what it knew of one of two counters. The owner is not in flight for the other until a heal."""
     redis_client.delete(unseen.buffer.key("state"))
+    assert unread.count(alice) == 0  # cached
     create(alice)
-    unread.count(alice)
+    assert unread.count(alice) == 1
     with sent() as commands:
         assert unread.count(alice) == 1
     assert commands == ["MGET"]

@@ -432,6 +432,7 @@ def test_a_transaction_that_is_not_committed_leaves_nothing_open(alice, how, ear
     if how == "refused" and connection.vendor == "mysql":
         pytest.skip("Its foreign keys are never deferred.")
     block = transaction.atomic if how == "refused" else undone
+    assert unread.count(alice) == 0  # cached
     with suppress(IntegrityError), block():
         create(alice)
         if early:
