@@ -34,8 +34,8 @@ STAGES = [Stage("postgresql", answers_all=True), Stage("postgresql", "valkey"), 
 STAGES += [Stage("sqlite"), Stage("postgresql", latency=0.5)]
 
 MODULES = {
-    "reads": ["badge", "many", "hot_owner"],
-    "writes": ["create", "fan_out", "databases"],
+    "reads": ["badge", "many", "hot_owner", "databases"],
+    "writes": ["create"],
     "saturation": ["saturation"],
     "core": ["statements", "flusher"],
     "one_row": ["one_row"],
