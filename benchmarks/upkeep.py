@@ -142,7 +142,6 @@ def slow_redis(report: Report, quick: bool) -> str:
         "answers at once": nullcontext,
         "+ 50 ms": partial(relay.slow, 0.05),
         "+ 500 ms": partial(relay.slow, 0.5),
-        "stalled": relay.slow,
         "out of memory": full,
     }
     here = {**settings.CACHES, "default": {**settings.CACHES["default"], "LOCATION": relay.url}}
