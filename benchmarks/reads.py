@@ -1,4 +1,4 @@
-"""Measures the badge: by unread rows, of many users, and of a user who is written to."""
+"""Measures the badge: by unread rows, of many users, of a user who is written to, and on every stage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from notifications_counter.models import Notification
 
 from . import plots
 from .bench import LIMIT, OURS, Report, matrix, number, p99, race, say, size, table, time, timed
-from .rivals import CountStar, Ours, Rival, agree, fill, readers, redis
+from .rivals import CounterRow, CountSql, CountStar, Ours, Rival, agree, fill, readers, redis
 
 GET = f"{LIMIT}a bare `GET`"
 MGET = f"{LIMIT}`MGET` on a bare connection"  # our read without our code
@@ -62,7 +62,9 @@ def badge(report: Report, quick: bool) -> str:
         races[each] = race(does, rounds=5 if quick else 25, units=times, about=f"badge, {size(each)} unread")
     series = {name: {each: races[each].median(name) for each in sizes} for name in races[0].rounds}
     report.files["badge.svg"] = plots.lines("Time to read one badge", "unread rows of the user", series)
-    del races[0]  # only in the plot
+    del races[0], races[1_000]  # only in the plot, as MGET
+    for some in races.values():
+        del some.rounds[MGET]
     return matrix(races, "unread rows:", size)
 
 
@@ -87,7 +89,7 @@ def many(report: Report, quick: bool) -> str:
 def hot_owner(report: Report, quick: bool) -> str:
     """Measure while another process marks a row as read and as unread in turn, by the unread rows of the user and by
     writes a second."""
-    sizes = (10, 1_000, 10_000 if quick else 100_000)
+    sizes = (10, 10_000 if quick else 100_000)
     fill(len(sizes), 0, [])
     ours, rows = Ours(), Rival()
     rows.model = Notification
@@ -130,3 +132,14 @@ def _write(user: int, rate: int, stop: Any) -> None:
         if stop.wait(max(0.0, started + i / rate - perf_counter())):
             return
         next(does)()
+
+
+def databases(report: Report, quick: bool) -> str:
+    """Add a line to the table of all stages."""
+    them, times = 100, 50
+    some = fill(them, 10, [Ours(), CountStar(), CountSql(), CounterRow()])
+    does = {rival.name: calls(rival.read, cycle(range(1, them + 1)), times) for rival in some}
+    found = race(does, rounds=5 if quick else 20, units=times, about="badge of 10")
+    report.lines["badge of 10"] = {OURS: found.cell(OURS)} | {rival.name: found.ratio(rival.name) for rival in some[1:]}
+    agree(some, them)
+    return ""

@@ -14,13 +14,12 @@ from typing import Any
 from django.conf import settings
 from django.db import connections
 from django.test import override_settings
-from redis import Redis
 
 from notifications_counter.counters import unread
 from servers.relay import Relay
 
-from .bench import LIMIT, OURS, Do, Report, number, running, size, table
-from .rivals import Change, CounterRow, CountStar, Ours, Rival, Trigger, agree, fill
+from .bench import OURS, Do, Report, number, running, size, table
+from .rivals import Change, CounterRow, Ours, Rival, Trigger, agree, fill
 
 PROCESSES, THREADS = 4, 2
 CLIENTS = PROCESSES * THREADS
@@ -31,7 +30,7 @@ HOT = {"marks": 1, "badges": 1, "creates": 2}
 def saturation(report: Report, quick: bool) -> str:
     """Count what is done in a second, for many users in turn and for one user."""
     users, deltas = 2 + (200 if quick else 1_000), Change()
-    some = fill(users, 50, [Ours(), Rival(), CountStar(), CounterRow(), Trigger(), deltas])
+    some = fill(users, 50, [Ours(), Rival(), CounterRow(), Trigger(), deltas])
 
     def catch_up() -> None:
         unread.flush()
@@ -48,13 +47,11 @@ def saturation(report: Report, quick: bool) -> str:
 
 
 def compare(some: Sequence[Rival], users: int, prepare: Do, quick: bool, heading: str = "in a second") -> str:
-    bare = Redis.from_url(settings.CACHES["default"]["LOCATION"])
     ways: dict[str, dict[str, Any]] = {
         "marks": {rival.name: marking(rival, users) for rival in some},
         "badges": {rival.name: lambda user, _, rival=rival: rival.read(user) for rival in some},
         "creates": {rival.name: lambda user, _, rival=rival: rival.create(user) for rival in some},
     }
-    ways["creates"][f"{LIMIT}a bare `ZINCRBY`"] = lambda user, _: bare.zincrby("bare", 1, str(user))
     work: dict[tuple[str, str], Callable[[int, int], None]] = {}
     for (what, does), is_hot in product(ways.items(), (False, True)):
         for name, do in does.items():

@@ -1,7 +1,8 @@
 """The documentation as a site: `make docs`.
 
 The same Markdown is read on GitHub. What only GitHub understands is translated here, so that no page needs to know of
-two readers: the lists of links in index.md become the menu, and a `<picture>` follows the theme of the site.
+two readers: the lists of links in index.md become the menu, a `<picture>` follows the theme of the site, and docstrings
+are part of the page about the Python API.
 """
 
 import re
@@ -17,6 +18,36 @@ PICTURE = re.compile(
     r'<picture>\s*<source [^>]*srcset="(?P<dark>[^"]+)">\s*'
     r'<img src="(?P<light>[^"]+)"[^>]*? width="(?P<width>\d+)" alt="(?P<alt>[^"]+)">\s*</picture>'
 )
+
+DOCSTRINGS = """\
+```{eval-rst}
+.. autoclass:: notifications_counter.counters.Counter
+   :members:
+.. autoclass:: notifications_counter.upkeep.findings.Result
+.. autoclass:: notifications_counter.upkeep.findings.Difference
+.. autoclass:: notifications_counter.models.Notification
+   :members: is_read, safe_url, mark_as_seen, mark_as_read, mark_as_unread
+.. autoclass:: notifications_counter.models.NotificationQuerySet
+   :members:
+.. autoclass:: notifications_counter.inbox.controller.NotificationController
+   :members:
+.. autofunction:: notifications_counter.inbox.paging.page_of
+.. autoclass:: notifications_counter.inbox.paging.Page
+   :members:
+.. autoclass:: notifications_counter.recipes.Recipe
+.. automodule:: notifications_counter.timeseries
+   :members: TimeSeries, CleanResult
+.. automodule:: notifications_counter.events
+   :members: EventLog
+.. autofunction:: notifications_counter.monitoring.status.read_status
+.. autoclass:: notifications_counter.monitoring.status.Status
+   :members:
+.. autoclass:: notifications_counter.monitoring.status.CounterStatus
+   :members:
+.. autoclass:: notifications_counter.monitoring.status.Problem
+```
+"""
+"""What the site adds to the page about the Python API."""
 
 sys.path.insert(0, str(ROOT))
 settings.configure(
@@ -72,6 +103,8 @@ def adapt(app: Sphinx, name: str, source: list[str]) -> None:
     )
     if name == root_doc:
         source[0] += menu(source[0])
+    if name == "docs/reference/api":
+        source[0] += f"\n{DOCSTRINGS}"
 
 
 def lay_out(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
