@@ -171,10 +171,13 @@ def swap(change: Change) -> None:
 def clear_caches() -> None:
     """Empty what functions and counters of the package have cached."""
     from notifications_counter.declaration import declarations  # not before models are loaded
+    from notifications_counter.redis.calls import Scripts
 
     for thing in gc.get_objects():
         if type(thing) is functools._lru_cache_wrapper and thing.__module__.startswith("notifications_counter"):
             thing.cache_clear()
+        elif type(thing) is Scripts:
+            thing.clear()
     for counter in declarations():
         kinds = {name: type(getattr(type(counter), name, None)) for name in vars(counter)}
         for name in [name for name, kind in kinds.items() if kind is functools.cached_property]:

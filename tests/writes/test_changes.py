@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 from django.contrib.auth import get_user_model
 from django.db import transaction
-from django.db.models import Subquery
+from django.db.models import F, Subquery
 from django.utils import timezone
 
 from notifications_counter.counters import unread
@@ -56,6 +56,16 @@ def test_bulk_creation_for_an_owner_whom_nobody_can_find(alice, bob):
     assert not buffer().status().ready
     assert_heals(alice, bob)
     assert buffer().status().ready
+
+
+def test_a_join_that_finds_no_rows_puts_nobody_in_doubt(alice):
+    notify(alice)
+    of_nobody = objects.filter(user__username="nobody")
+    assert of_nobody.update(read_at=timezone.now()) == 0
+    assert of_nobody.delete()[0] == 0
+    assert buffer().status().ready
+    objects.filter(user__username=alice.username).update(user=F("user_id"))
+    assert not buffer().status().ready
 
 
 def test_open_streams_are_told_of_owners_by_name_only(alice, bob, redis_client):
