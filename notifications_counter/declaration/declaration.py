@@ -184,7 +184,7 @@ class Declaration(Owners):
         except KeyError:
             base = f"{{{options.KEY_PREFIX}:{self.name}}}:{database.id}"
             if database.problem:
-                return Buffer(Refusing(options.CACHE_ALIAS, database.problem), base, self.fingerprint, False)
+                return Buffer(Refusing(database.problem), base, self.fingerprint, False)
             client, expects_state = client_of(options.CACHE_ALIAS), self.name in database.served
             return self._buffers.setdefault(database.id, Buffer(client, base, self.fingerprint, expects_state))
 

@@ -231,7 +231,7 @@ class Client:
         if held is not None:
             if held.opened >= oldest and held.is_usable(FRESH_SECONDS):
                 return held
-            held.release(close=True)
+            held.release(close=True)  # only faster: when it is collected, it goes back, too
         with self._closed_if_interrupted():
             connection = Connection(self._pool, oldest)
         is_up = self.breaker.down_since is None  # otherwise it may lead to a server that is replaced meanwhile
@@ -270,8 +270,7 @@ class Client:
 class Refusing(Client):
     """Stands for the client where a database has no id, to which keys could belong. Each call is refused."""
 
-    def __init__(self, alias: str, reason: str):
-        super().__init__(alias)
+    def __init__(self, reason: str):
         self.reason = reason
 
     def send(self, calls: Sequence[Call], urgent: bool = False, wait: bool = True) -> list[Any]:
