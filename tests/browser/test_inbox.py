@@ -326,6 +326,36 @@ def test_a_keyboard_keeps_its_place(open_inbox, alice):
     focused(page, f"#nc-open-{rows[3].pk}")
 
 
+@pytest.mark.parametrize("toward", ["ltr", "rtl"])
+def test_a_row_is_one_tab_stop_and_arrows_go_on(open_inbox, alice, toward):
+    """Also after the list has changed, in rows that are new, and in the panel of a bell."""
+
+    def press(*steps: tuple[str, str]) -> None:
+        for key, part in steps:
+            page.keyboard.press(key)
+            focused(page, f"#{part}")
+
+    rows = notify(alice, 3)
+    page = open_inbox(HASTE)
+    on, back = ("ArrowRight", "ArrowLeft") if toward == "ltr" else ("ArrowLeft", "ArrowRight")
+    new = Notification.objects.create(user=alice, title="new")
+    titled(page, "new", "2", "1", "0")
+    page.evaluate("toward => { document.dir = toward; }", toward)
+    page.focus(f"#nc-open-{new.pk}")
+    press(("Tab", f"nc-open-{rows[2].pk}"), ("Tab", f"nc-open-{rows[1].pk}"), ("Shift+Tab", f"nc-open-{rows[2].pk}"))
+    press((on, f"nc-mark-{rows[2].pk}"), (on, f"nc-more-{rows[2].pk}"), (on, f"nc-more-{rows[2].pk}"))
+    press(("Home", f"nc-select-{rows[2].pk}"), ("End", f"nc-more-{rows[2].pk}"), (back, f"nc-mark-{rows[2].pk}"))
+    page.keyboard.press("Enter")
+    has(page, "unread", "read", "unread", "unread")
+    press(("ArrowUp", f"nc-mark-{new.pk}"), (on, f"nc-more-{new.pk}"))
+    page.keyboard.press("Enter")
+    press(("ArrowDown", f"nc-menu-{new.pk} a"), ("ArrowDown", f"nc-delete-{new.pk}"), ("Escape", f"nc-more-{new.pk}"))
+    page.locator(".nc-bell button").press("Enter")
+    expect(page.locator(".nc-bell-panel .nc-row")).to_have_count(4)
+    press(("ArrowDown", f"nc-bell-open-{new.pk}"), ("End", f"nc-bell-mark-{new.pk}"))
+    press(("Tab", f"nc-bell-open-{rows[2].pk}"), (on, f"nc-bell-mark-{rows[2].pk}"))
+
+
 def test_what_the_keyboard_opens_takes_the_focus_and_closes_when_it_leaves(open_inbox, alice):
     _, row = notify(alice, 2, read=2)
     page = open_inbox()

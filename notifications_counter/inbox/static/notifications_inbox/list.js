@@ -17,6 +17,7 @@
   const MOST = 200; // rows, before there are pages
   const HELD = ".nc-body:hover, .nc-body :is(:checked, :focus-visible, :popover-open), .nc-filters:is(:hover, :focus-within)";
   const AIMED = ":is(:hover, :focus-within)"; // of a message
+  const ARROWED = ".nc-row :is(input, .nc-mark, .nc-more)"; // Tab goes to the title of a row; arrows, to the rest
   const TROUBLES = new Set(["failed", "offline", "ended"]);
   const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 0]];
 
@@ -28,7 +29,8 @@
   const rowsOf = (part) => new Map([...part.querySelectorAll(".nc-row")].map((row) => [row.dataset.key, row]));
   const setLag = (date) => date && (lag = Date.parse(date) - Date.now());
 
-  const age = (part) => {
+  const prepare = (part) => {
+    for (const control of part.querySelectorAll(ARROWED)) control.tabIndex = -1;
     for (const time of part.querySelectorAll(".nc-row time")) {
       const seconds = Math.max(0, (Date.now() + lag - Date.parse(time.dateTime)) / 1000);
       const [unit, size] = UNITS.find(([, size]) => seconds >= size);
@@ -66,7 +68,7 @@
     constructor(root) {
       this.root = root;
       setLag(root.dataset.now);
-      age(root);
+      prepare(root);
       this.part.querySelector(".nc-kinds [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
     }
 
@@ -190,8 +192,8 @@
     settle() {
       if (!this.part) return;
       if (this.fresh) {
-        age(this.part);
-        age(this.fresh);
+        prepare(this.part);
+        prepare(this.fresh);
         const { id } = this.part.contains(document.activeElement) ? document.activeElement : {};
         this.isHeld && !this.isOther ? this.patch() : this.apply();
         const isLost = () => id !== undefined && !this.part.contains(document.activeElement);
@@ -272,7 +274,7 @@
   const settle = () => shown().forEach((list) => list.fresh && list.settle());
   const wake = () => {
     for (const list of shown()) {
-      age(list.part);
+      prepare(list.part);
       list.refresh();
     }
   };
