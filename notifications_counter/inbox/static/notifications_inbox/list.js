@@ -117,6 +117,7 @@
       const { toast } = this;
       const focused = toast.querySelector(":focus");
       toast.dataset.state = state;
+      toast.ariaLive = state === "new" && document.querySelector(".nc-bell") ? "off" : "polite"; // its number is read out
       toast.replaceChildren(...(state ? [copy(state)] : []));
       if (text) toast.firstElementChild.textContent = text;
       if (state === "ended") toast.querySelector("a").href = location.pathname + location.search;
