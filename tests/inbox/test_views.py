@@ -84,17 +84,18 @@ def test_filters_and_pages_go_together(client, alice):
     page = client.get(url())
     chip = b'<span class="nc-kind">Sales</span>'
     assert chip in page.content
-    for name, shown in (
-        ("Unread", ["x", "e"]),
-        ("Sales", ["e", "d"]),
-        ("Older", ["c", "b"]),
-        ("Older", ["a"]),
-        ("Newer", ["c", "b"]),
-        ("Newer", ["e", "d"]),
-        ("All", ["e", "d"]),
+    for name, shown, title in (
+        ("Unread", ["x", "e"], "Unread – "),
+        ("Sales", ["e", "d"], "Unread – Sales – "),
+        ("Older", ["c", "b"], "Unread – Sales – Older – "),
+        ("Older", ["a"], "Unread – Sales – Older – "),
+        ("Newer", ["c", "b"], "Unread – Sales – Older – "),
+        ("Newer", ["e", "d"], "Unread – Sales – "),
+        ("All", ["e", "d"], "Sales – "),
     ):
         page = client.get(url() + links(page)[name])
         assert titles(page) == shown
+        assert f"<title>{title}Notifications</title>" in page.content.decode()
     assert chip not in page.content
     assert "Newer" not in links(page)
     assert titles(client.get(url() + links(page)["All kinds"])) == ["x", "e"]
