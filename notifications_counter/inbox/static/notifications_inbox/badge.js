@@ -155,7 +155,9 @@
     for (const badge of fresh) {
       registered.add(badge);
       const speaks = badge.parentElement.role === "status" && ["unread", "unseen"].includes(badge.dataset.badge);
-      if (speaks && document.querySelector("[data-unread-toast]")) badge.parentElement.ariaLive = "off"; // the toast does
+      if (!speaks || !document.querySelector("[data-unread-toast]")) continue;
+      badge.parentElement.ariaLive = "off"; // the toast speaks
+      if (badge.closest(".nc-bell")) badge.parentElement.ariaHidden = "true"; // the button has its number
     }
     if (fresh.length) showOutside();
     if (addNames(fresh.map((badge) => badge.dataset.badge)) && visit) leading ? relisten() : askLeader();

@@ -220,7 +220,9 @@
   // Otherwise it would cover what the keyboard goes to next.
   document.addEventListener("focusout", ({ target, relatedTarget: next }) => {
     const left = target.closest?.(".nc-menu, .nc-bell-panel");
-    if (left && next && !next.closest("[popover]") && next.popoverTargetElement !== left) left.hidePopover();
+    if (left && next && !next.closest("[popover]") && next.popoverTargetElement !== left) {
+      (document.querySelector(".nc-menu:popover-open") ?? left).hidePopover(); // one may have opened the other
+    }
   });
 
   document.addEventListener("notifications:list", (event) => tidy(listOf(event.target)));
