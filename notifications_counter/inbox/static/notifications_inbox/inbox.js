@@ -55,7 +55,7 @@
   const rowsOf = (list) => [...list.part.querySelectorAll(".nc-row:not([hidden])")];
   const titleOf = (row) => row.querySelector(".nc-title");
   const controlsOf = (row) => {
-    const controls = row?.querySelectorAll(".nc-lead input, .nc-title, .nc-mark, .nc-more") ?? [];
+    const controls = row?.querySelectorAll(".nc-lead > input, .nc-title, .nc-mark, .nc-more") ?? [];
     return [...controls].filter((control) => control.checkVisibility());
   };
   const boxesOf = (list) => rowsOf(list).flatMap((row) => row.querySelector("[name=selected]") ?? []);
