@@ -98,7 +98,12 @@ def test_keys_older_rows_and_undo(open_inbox, alice):
     rows = notify(alice, 45)
     page = open_inbox()
     listed = page.locator(".nc-row:visible")
+    page.focus(f"#nc-open-{rows[44].pk}")
+    for _ in range(20):
+        page.keyboard.press("Tab")
+    focused(page, "[rel=next]")  # Tab does not add rows
     expect(listed).to_have_count(20)
+    page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
     for key, row in (("j", 44), ("j", 43), ("k", 44)):
         page.keyboard.press(key)
         expect(page.locator(f"#nc-open-{rows[row].pk}")).to_be_focused()

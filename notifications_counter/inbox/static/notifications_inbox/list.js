@@ -24,6 +24,7 @@
   const language = document.documentElement.lang.replaceAll("_", "-") || undefined;
   const [now, ago] = ["auto", "always"].map((numeric) => new Intl.RelativeTimeFormat(language, { numeric, style: "short" }));
   let lag = 0; // milliseconds by which the visitor's clock is late
+  let isTabbing = false;
 
   const copy = (state) => document.querySelector(`template[data-state="${state}"]`).content.cloneNode(true);
   const rowsOf = (part) => new Map([...part.querySelectorAll(".nc-row")].map((row) => [row.dataset.key, row]));
@@ -208,8 +209,9 @@
       this.extend();
     }
 
-    // Request older rows when the last ones come into view.
+    // Request older rows when the last ones come into view, unless by Tab, which has to reach what is below the list.
     extend() {
+      if (isTabbing) return;
       const next = this.part?.querySelector("[rel=next]");
       const shown = this.part && rowsOf(this.part).size;
       if (!next || shown < this.wanted || shown >= MOST) return;
@@ -289,6 +291,9 @@
   });
   for (const left of ["pointerout", "focusout", "change", "scroll", "toggle"]) {
     document.addEventListener(left, () => setTimeout(settle, GONE), { passive: true, capture: true });
+  }
+  for (const used of ["keydown", "pointerdown", "wheel"]) {
+    document.addEventListener(used, ({ key }) => (isTabbing = key === "Tab"), { passive: true, capture: true });
   }
   document.addEventListener("scroll", () => shown().forEach((list) => list.extend()), { passive: true });
   document.addEventListener("visibilitychange", wake);
