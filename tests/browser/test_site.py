@@ -113,6 +113,8 @@ def test_pages_are_accessible(visit, scheme):
     page.click(".nc-bell button")
     expect(page.locator(".nc-bell-panel .nc-row")).to_have_count(10)
     check()
+    page.emulate_media(contrast="more")
+    check()
 
 
 def test_a_filter_keeps_the_focus(visit):
