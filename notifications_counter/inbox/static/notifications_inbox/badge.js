@@ -13,6 +13,8 @@
 
   const ROOM = 3_000; // characters for names in a URL: servers refuse more than 4 or 8 kilobytes
 
+  const SPOKEN = '[role="status"] > .nc-badge:is([data-badge="unread"], [data-badge="unseen"])'; // badges
+
   const { stream, poll, user } = document.currentScript.dataset;
   const name = `notifications-counts-${user}`;
   if (window[name]) return window[name](); // htmx runs the script again whenever it replaces the body
@@ -154,8 +156,7 @@
     const fresh = badges().filter((badge) => !registered.has(badge));
     for (const badge of fresh) {
       registered.add(badge);
-      const speaks = badge.parentElement.role === "status" && ["unread", "unseen"].includes(badge.dataset.badge);
-      if (!speaks || !document.querySelector("[data-unread-toast]")) continue;
+      if (!badge.matches(SPOKEN) || !document.querySelector("[data-unread-toast]")) continue;
       badge.parentElement.ariaLive = "off"; // the toast speaks
       if (badge.closest(".nc-bell")) badge.parentElement.ariaHidden = "true"; // the button has its number
     }

@@ -118,7 +118,8 @@
       const { toast } = this;
       const focused = toast.querySelector(":focus");
       toast.dataset.state = state;
-      toast.ariaLive = state === "new" && document.querySelector(".nc-bell") ? "off" : "polite"; // its number is read out
+      const isTold = state === "new" && document.querySelector('[role="status"] > .nc-badge'); // by its number
+      toast.ariaLive = isTold ? "off" : "polite";
       toast.replaceChildren(...(state ? [copy(state)] : []));
       if (text) toast.firstElementChild.textContent = text;
       if (state === "ended") toast.querySelector("a").href = location.pathname + location.search;
