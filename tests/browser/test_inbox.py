@@ -60,6 +60,7 @@ def test_what_the_list_has_buttons_for(open_inbox, settings, alice, way):
     def says(text: str) -> None:
         if way == "plain":
             expect(page.locator(".nc-messages")).to_have_text(text)
+            assert page.locator(".nc-messages").evaluate("told => told.getAnimations()") == [], "it does not fade"
 
     if way == "htmx":
         pytest.importorskip("django_htmx")
