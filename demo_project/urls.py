@@ -2,13 +2,14 @@ from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
 
-from notifications_counter.inbox.views import InboxView
+from notifications_counter.inbox.views import InboxView, NotificationView
 
 from . import views
 from .life import KINDS
 
 urlpatterns = [
     path("", InboxView.as_view(kinds=KINDS)),
+    path("<int:pk>/", NotificationView.as_view(kinds=KINDS)),
     path("", include("notifications_counter.inbox.urls")),
     path("i18n/", include("django.conf.urls.i18n")),
     path("send/", views.send, name="send"),

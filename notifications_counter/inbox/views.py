@@ -61,9 +61,11 @@ def inbox_of(request: HttpRequest) -> str:
 
 @method_decorator([never_cache, csrf_protect], name="dispatch")
 class PageView(OwnNotifications):
-    """The base of the pages. They may redirect to this site, and to ``allowed_hosts``."""
+    """The base of the pages. They may redirect to this site, and to ``allowed_hosts``. They show ``kinds``, pairs of a
+    kind and its name."""
 
     allowed_hosts: Collection[str] = ()
+    kinds: Sequence[tuple[str, str]] = ()
 
     def allows(self, url: str) -> bool:
         """Return whether the view may redirect to this URL."""
@@ -86,20 +88,25 @@ class PageView(OwnNotifications):
         return self.request.headers.get("X-Part", "")
 
     @property
+    def query(self) -> str:
+        """The filter and the page of the list, which links to a notification and back carry along."""
+        asked = self.request.GET.urlencode()
+        return f"?{asked}" if asked else ""
+
+    @property
     def has_htmx(self) -> bool:
         """Whether templates can load htmx from django-htmx."""
         return apps.is_installed("django_htmx")
 
 
 class InboxView(PageView, TemplateView):
-    """A page of the list. ``kinds`` are pairs of a kind to filter by and its name. With the header ``X-Part``, scripts
-    ask for the list alone, or for the list of a bell. If `unseen` is in use, a GET marks everything as seen."""
+    """A page of the list, which can be filtered by its ``kinds``. With the header ``X-Part``, scripts ask for the list
+    alone, or for the list of a bell. If `unseen` is in use, a GET marks everything as seen."""
 
     template_name = "notifications_inbox/inbox.html"
     list_template_name = "notifications_inbox/list.html"
     page_size = 20
     bell_size = 10
-    kinds: Sequence[tuple[str, str]] = ()
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if self.is_visit:
@@ -167,7 +174,7 @@ class NotificationView(PageView, DetailView):
         return opened or super().get(request, *args, **kwargs)
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        return self.open() or HttpResponseRedirect(request.path)
+        return self.open() or HttpResponseRedirect(request.get_full_path())
 
     def open(self) -> HttpResponse | None:
         """Mark it as read, and redirect to its URL if that is allowed."""

@@ -60,6 +60,7 @@ def test_what_the_list_has_buttons_for(open_inbox, settings, alice, way):
     def says(text: str) -> None:
         if way == "plain":
             expect(page.locator(".nc-messages")).to_have_text(text)
+            assert page.locator(".nc-messages").evaluate("told => told.getAnimations()") == [], "it does not fade"
 
     if way == "htmx":
         pytest.importorskip("django_htmx")
@@ -98,7 +99,12 @@ def test_keys_older_rows_and_undo(open_inbox, alice):
     rows = notify(alice, 45)
     page = open_inbox()
     listed = page.locator(".nc-row:visible")
+    page.focus(f"#nc-open-{rows[44].pk}")
+    for _ in range(20):
+        page.keyboard.press("Tab")
+    focused(page, "[rel=next]")  # Tab does not add rows
     expect(listed).to_have_count(20)
+    page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
     for key, row in (("j", 44), ("j", 43), ("k", 44)):
         page.keyboard.press(key)
         expect(page.locator(f"#nc-open-{rows[row].pk}")).to_be_focused()
@@ -183,7 +189,7 @@ def test_a_bell(open_inbox, alice):
     shows(12)
     expect(page.locator("#own")).to_have_text("12")
     new = Notification.objects.create(user=alice, title="<b>new")
-    expect(toast).to_have_text("New: <b>newClose")
+    expect(toast).to_have_text("Unread notifications: 13New: <b>newClose")
     page.get_by_role("button", name="Close").click()
     expect(toast).to_have_text("")
     shows(13)
@@ -326,12 +332,46 @@ def test_a_keyboard_keeps_its_place(open_inbox, alice):
     focused(page, f"#nc-open-{rows[3].pk}")
 
 
+@pytest.mark.parametrize("toward", ["ltr", "rtl"])
+def test_a_row_is_one_tab_stop_and_arrows_go_on(open_inbox, alice, toward):
+    """Also after the list has changed, in rows that are new, and in the panel of a bell."""
+
+    def press(*steps: tuple[str, str]) -> None:
+        for key, part in steps:
+            page.keyboard.press(key)
+            focused(page, f"#{part}")
+
+    rows = notify(alice, 3)
+    page = open_inbox(HASTE)
+    on, back = ("ArrowRight", "ArrowLeft") if toward == "ltr" else ("ArrowLeft", "ArrowRight")
+    new = Notification.objects.create(user=alice, title="new")
+    titled(page, "new", "2", "1", "0")
+    page.evaluate("toward => { document.dir = toward; }", toward)
+    page.focus(f"#nc-open-{new.pk}")
+    press(("Tab", f"nc-open-{rows[2].pk}"), ("Tab", f"nc-open-{rows[1].pk}"), ("Shift+Tab", f"nc-open-{rows[2].pk}"))
+    press((on, f"nc-mark-{rows[2].pk}"), (on, f"nc-more-{rows[2].pk}"), (on, f"nc-more-{rows[2].pk}"))
+    press(("Home", f"nc-select-{rows[2].pk}"), ("End", f"nc-more-{rows[2].pk}"), (back, f"nc-mark-{rows[2].pk}"))
+    page.keyboard.press("Enter")
+    has(page, "unread", "read", "unread", "unread")
+    press(("ArrowUp", f"nc-mark-{new.pk}"), (on, f"nc-more-{new.pk}"))
+    page.keyboard.press("Enter")
+    press(("ArrowDown", f"nc-menu-{new.pk} a"), ("ArrowDown", f"nc-delete-{new.pk}"), ("Escape", f"nc-more-{new.pk}"))
+    page.locator(".nc-bell button").press("Enter")
+    expect(page.locator(".nc-bell-panel .nc-row")).to_have_count(4)
+    press(("ArrowDown", f"nc-bell-open-{new.pk}"), ("End", f"nc-bell-mark-{new.pk}"))
+    press(("Tab", f"nc-bell-open-{rows[2].pk}"), (on, f"nc-bell-mark-{rows[2].pk}"))
+
+
 def test_what_the_keyboard_opens_takes_the_focus_and_closes_when_it_leaves(open_inbox, alice):
     _, row = notify(alice, 2, read=2)
     page = open_inbox()
-    page.keyboard.press("?")
+    page.locator("#nc-more").press("Enter")
+    page.get_by_role("button", name="Shortcuts").press("Enter")
     expect(page.get_by_role("dialog", name="Shortcuts")).to_be_focused()
-    page.keyboard.press("Escape")
+    for keys in (page.locator("#nc-has-keys"), page.locator("#nc-show-all")):
+        page.keyboard.press("Tab")
+        expect(keys).to_be_focused()
+    expect(page.locator(":popover-open")).to_have_count(0)
     page.locator(f"#nc-more-{row.pk}").press("Enter")
     menu = page.locator(f"#nc-menu-{row.pk}")
     for is_open in (True, True, False):
@@ -356,17 +396,40 @@ def test_a_long_word_stays_on_the_page(open_inbox, alice):
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
 
 
-def test_what_screen_readers_are_told(open_inbox, alice):
-    """Only a region that was there before its text changed is read out."""
-    page = open_inbox(path=f"/notifications/{notify(alice, 1, read=1)[0].pk}/")
+NO_TOAST = """new MutationObserver(() => document.querySelector("[data-unread-toast]")?.remove())
+    .observe(document, { childList: true, subtree: true });"""
+
+
+def test_a_badge_tells_screen_readers_its_number(open_inbox, alice):
+    """On a page without a toast. Only a region that was there before its text changed is read out."""
+    page = open_inbox(NO_TOAST, path=f"/notifications/{notify(alice, 1, read=1)[0].pk}/")
     bell = page.locator(".nc-bell")
     expect(bell).to_match_aria_snapshot("- 'button \"Unread notifications: 0\"'\n- status")
     Notification.objects.create(user=alice, title="new")
     expect(bell).to_match_aria_snapshot("- 'button \"Unread notifications: 1\"'\n- status: 'Unread notifications: 1'")
+
+
+def test_a_toast_tells_screen_readers_what_is_new(open_inbox, alice):
+    """With the number, so that nothing else does."""
+    page = open_inbox(path=f"/notifications/{notify(alice, 1, read=1)[0].pk}/")
+    bell, toast = page.locator(".nc-bell"), page.locator("[data-unread-toast]")
+    Notification.objects.create(user=alice, title="new")
+    expect(toast).to_have_text("Unread notifications: 1New: newClose")
+    expect(bell.get_by_role("button")).to_have_accessible_name("Unread notifications: 1")
+    expect(bell.get_by_role("status")).to_have_count(0)
     close = page.get_by_role("button", name="Close")
     close.focus()
     Notification.objects.create(user=alice, title="newer")
-    expect(page.locator("[data-unread-toast]")).to_have_text("New: newerClose")
+    expect(toast).to_have_text("Unread notifications: 2New: newerClose")
     expect(close).to_be_focused()
     close.press("Enter")
     focused(page, ".nc-bell button")
+    page.goto("/notifications/")
+    page.keyboard.press("j")
+    Notification.objects.create(user=alice, title="newest")
+    expect(toast).to_have_text("Unread notifications: 3")
+    told = page.locator(".nc-inbox > .nc-toast")
+    expect(told).to_have_text("There are new notifications.Show")
+    expect(told).to_have_attribute("aria-live", "off")
+    page.keyboard.press("#")
+    expect(told).to_have_attribute("aria-live", "polite")

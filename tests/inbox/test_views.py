@@ -20,10 +20,13 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 CHANGES = ["mark-as-read", "mark-as-unread", "delete"]
 
+KINDS = [("sale", "Sales")]
+HOSTS = {"shop.example"}
+
 # What comes first is found first; the names of the views lead here all the same.
 urlpatterns = [
-    path("inbox/", views.InboxView.as_view(page_size=2, kinds=[("sale", "Sales")])),
-    path("inbox/<int:pk>/", views.NotificationView.as_view(mark_on_get=True, allowed_hosts={"shop.example"})),
+    path("inbox/", views.InboxView.as_view(page_size=2, kinds=KINDS)),
+    path("inbox/<int:pk>/", views.NotificationView.as_view(kinds=KINDS, mark_on_get=True, allowed_hosts=HOSTS)),
     path("inbox/", include("notifications_counter.inbox.urls")),
 ]
 own_urls = override_settings(ROOT_URLCONF=__name__)
@@ -84,17 +87,18 @@ def test_filters_and_pages_go_together(client, alice):
     page = client.get(url())
     chip = b'<span class="nc-kind">Sales</span>'
     assert chip in page.content
-    for name, shown in (
-        ("Unread", ["x", "e"]),
-        ("Sales", ["e", "d"]),
-        ("Older", ["c", "b"]),
-        ("Older", ["a"]),
-        ("Newer", ["c", "b"]),
-        ("Newer", ["e", "d"]),
-        ("All", ["e", "d"]),
+    for name, shown, title in (
+        ("Unread", ["x", "e"], "Unread – "),
+        ("Sales", ["e", "d"], "Unread – Sales – "),
+        ("Older", ["c", "b"], "Unread – Sales – Older – "),
+        ("Older", ["a"], "Unread – Sales – Older – "),
+        ("Newer", ["c", "b"], "Unread – Sales – Older – "),
+        ("Newer", ["e", "d"], "Unread – Sales – "),
+        ("All", ["e", "d"], "Sales – "),
     ):
         page = client.get(url() + links(page)[name])
         assert titles(page) == shown
+        assert f"<title>{title}Notifications</title>" in page.content.decode()
     assert chip not in page.content
     assert "Newer" not in links(page)
     assert titles(client.get(url() + links(page)["All kinds"])) == ["x", "e"]
@@ -160,6 +164,17 @@ def test_looking_opens_where_the_site_wants_that(client, alice):
     Notification.objects.filter(pk=other.pk).update(url="/x/")
     assert client.get(url("open", other.pk))["Location"] == "/x/"
     assert_exact(alice)
+
+
+@own_urls
+def test_a_notification_leads_back_to_the_list_it_was_in(client, alice):
+    Notification.objects.create(user=alice, title="x", kind="sale")
+    back = f"{url()}?show=unread&kind=sale"
+    page = client.get(links(client.get(back))["Details"])
+    assert links(page)["Notifications"] == back
+    [form] = re.findall(r'name="next" value="([^"]*)"', page.content.decode())
+    assert unescape(form) == back
+    assert '<span class="nc-kind">Sales</span>' in page.content.decode()
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@
 
   const ROOM = 3_000; // characters for names in a URL: servers refuse more than 4 or 8 kilobytes
 
+  const SPOKEN = '[role="status"] > .nc-badge:is([data-badge="unread"], [data-badge="unseen"])'; // badges
+
   const { stream, poll, user } = document.currentScript.dataset;
   const name = `notifications-counts-${user}`;
   if (window[name]) return window[name](); // htmx runs the script again whenever it replaces the body
@@ -52,13 +54,15 @@
   const show = (counts, asked = ++moment) => {
     if (!counts) return;
     updated = asked;
+    let told = ""; // a number that has risen
     for (const badge of document.querySelectorAll("[data-badge]")) {
       const { label, max = Infinity } = badge.dataset;
       const count = countOf(counts, badge.dataset);
       if (!Number.isInteger(count)) continue;
+      const text = `${label}: ${count}`;
+      if (count > Number(badge.dataset.count) && badge.parentElement.ariaLive === "off") told = text;
       badge.dataset.count = count;
       setText(badge.querySelector("[aria-hidden]") || badge, count > Number(max) ? `${max}+` : `${count}`);
-      const text = `${label}: ${count}`;
       setText(badge.querySelector(".nc-visually-hidden"), text);
       badge.closest(".nc-bell")?.querySelector("button").setAttribute("aria-label", text);
       badge.hidden = count === 0;
@@ -68,33 +72,39 @@
     known = { ...known, ...counts };
     const same = (name) => JSON.stringify(counts[name]) === JSON.stringify(before[name]);
     if (Object.keys(counts).every(same)) return; // although some badges may be new
-    if (counts.unread > (before.unread ?? initial)) toast();
+    if (told || counts.unread > (before.unread ?? initial)) toast(told);
     document.dispatchEvent(new CustomEvent("notifications:counts", { detail: known }));
   };
 
-  // Show the newest notification since the page was rendered. A list shows it itself.
-  const toast = async () => {
+  // Show the newest notification since the page was rendered, unless a list shows it itself. Screen readers are told of
+  // it and of the number at once.
+  const toast = async (number) => {
     const region = document.querySelector("[data-unread-toast]");
-    if (!region || document.hidden || document.querySelector(".nc-inbox, .nc-bell-panel:popover-open")) return;
+    if (!region) return;
     const { api, inbox, since } = region.dataset;
-    const reply = await fetch(`${api}?${new URLSearchParams({ unread: true, limit: 1, since })}`).catch(() => null);
+    const isMeant = !document.hidden && !document.querySelector(".nc-inbox, .nc-bell-panel:popover-open");
+    const asked = new URLSearchParams({ unread: true, limit: 1, since });
+    const reply = isMeant && (await fetch(`${api}?${asked}`).catch(() => null));
     const newest = reply && reply.ok && (await reply.json()).notifications[0];
+    const [spoken, template] = region.children;
+    spoken.textContent = number;
     if (!newest || region.dataset.newest === String(newest.id)) return; // marking as unread also raises the count
     Object.assign(region.dataset, { since: newest.created_at ?? since, newest: newest.id });
-    const content = region.querySelector("template").content.cloneNode(true);
+    const content = template.content.cloneNode(true);
     content.querySelector("a").href = `${inbox}${newest.id}/`;
     content.querySelector("bdi").textContent = newest.title;
     const parts = [...content.childNodes];
     const close = () => {
       const isFocused = region.contains(document.activeElement);
       parts.forEach((part) => part.remove());
+      spoken.textContent = "";
       if (isFocused) document.querySelector(".nc-bell button")?.focus();
     };
     content.querySelector("button").addEventListener("click", close);
     const fade = () => (region.matches(":hover, :focus-within") ? setTimeout(fade, TOAST) : close());
     setTimeout(fade, TOAST);
     const isFocused = region.contains(document.activeElement);
-    region.replaceChildren(region.querySelector("template"), content);
+    region.replaceChildren(spoken, template, content);
     if (isFocused) region.querySelector("button").focus();
   };
 
@@ -144,7 +154,12 @@
   // Register new badges, such as those in a part that htmx has loaded. Their counts may be out of date.
   const register = () => {
     const fresh = badges().filter((badge) => !registered.has(badge));
-    fresh.forEach((badge) => registered.add(badge));
+    for (const badge of fresh) {
+      registered.add(badge);
+      if (!badge.matches(SPOKEN) || !document.querySelector("[data-unread-toast]")) continue;
+      badge.parentElement.ariaLive = "off"; // the toast speaks
+      if (badge.closest(".nc-bell")) badge.parentElement.ariaHidden = "true"; // the button has its number
+    }
     if (fresh.length) showOutside();
     if (addNames(fresh.map((badge) => badge.dataset.badge)) && visit) leading ? relisten() : askLeader();
     return fresh.length > 0;

@@ -4,7 +4,9 @@
   if (window.ncBells) return window.ncBells(); // each bell includes this script
 
   const PATIENCE = 20_000; // milliseconds, for a change
-  const STEPS = { j: 1, k: -1, ArrowDown: 1, ArrowUp: -1 };
+  const NEXT = { j: 1, k: -1 };
+  const DOWN = { ArrowDown: 1, ArrowUp: -1 };
+  const ACROSS = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity };
   const KEYS = "notifications-keys"; // "off" in this browser, for speech input or keys pressed by mistake
 
   const listOf = window.ncListOf;
@@ -51,6 +53,11 @@
   };
 
   const rowsOf = (list) => [...list.part.querySelectorAll(".nc-row:not([hidden])")];
+  const titleOf = (row) => row.querySelector(".nc-title");
+  const controlsOf = (row) => {
+    const controls = row?.querySelectorAll(".nc-lead > input, .nc-title, .nc-mark, .nc-more") ?? [];
+    return [...controls].filter((control) => control.checkVisibility());
+  };
   const boxesOf = (list) => rowsOf(list).flatMap((row) => row.querySelector("[name=selected]") ?? []);
 
   // Show rows that were not deleted after all. Hide days without rows. Show whether all rows are selected.
@@ -101,11 +108,11 @@
     }
     waiting.set(list, change);
     tidy(list);
-    if (isFocused) next ? next.querySelector(".nc-title").focus() : list.focus();
+    if (isFocused) next ? titleOf(next).focus() : list.focus();
     const answer = () => {
       restore(list);
       const row = rowsOf(list).find((row) => row.dataset.key === rows[0]?.dataset.key);
-      row ? row.querySelector(".nc-title").focus() : list.focus();
+      row ? titleOf(row).focus() : list.focus();
     };
     list.report("deleted", { answer, end: () => finish(list, change) });
   };
@@ -158,6 +165,15 @@
     tidy(list);
   });
 
+  // Focus the element at an index, or the first or last one. Returns false if it has the focus already.
+  const go = (event, elements, index) => {
+    const to = elements[Math.max(0, Math.min(elements.length - 1, index))];
+    if (!to || to === document.activeElement) return false;
+    event.preventDefault();
+    to.focus();
+    return true;
+  };
+
   document.addEventListener("keydown", (event) => {
     const at = document.activeElement;
     const list = listOf(at === document.body ? document.querySelector(".nc-inbox") : at);
@@ -166,17 +182,26 @@
       return list.answer();
     }
     if (!list || event.ctrlKey || event.metaKey || event.altKey) return;
-    const isBell = Boolean(list.root.dataset.url);
-    if (event.key.startsWith("Arrow") ? !isBell : !hasKeys) return; // arrows scroll
     const rows = rowsOf(list);
     const here = rows.indexOf(at.closest(".nc-row"));
+    const controls = controlsOf(rows[here]);
+    const place = controls.indexOf(at);
+    if (event.key in ACROSS && place >= 0) {
+      const isMirrored = event.key.startsWith("Arrow") && at.matches(":dir(rtl)");
+      return go(event, controls, place + (isMirrored ? -1 : 1) * ACROSS[event.key]);
+    }
+    if (event.key in DOWN) {
+      const menu = at.closest(".nc-menu") ?? at.popoverTargetElement;
+      const items = menu?.matches(":popover-open") ? [...menu.querySelectorAll("a, button")] : null;
+      if (items) return go(event, items, items.indexOf(at) + DOWN[event.key]);
+      if (here < 0 && !list.root.dataset.url) return; // arrows scroll the page
+      return go(event, rows.map((row) => controlsOf(row)[place] ?? titleOf(row)), here + DOWN[event.key]);
+    }
+    if (!hasKeys) return;
     const bulk = rows.some((row) => row.querySelector(":checked")) && list.root.querySelector(".nc-bulk");
-    if (event.key in STEPS && rows.length) {
-      event.preventDefault();
-      const to = Math.max(0, Math.min(rows.length - 1, here + STEPS[event.key]));
-      const page = here === to && here >= 0 && list.isFull ? list.part.querySelector(here ? "[rel=next]" : "[rel=prev]") : null;
-      if (page) return page.click();
-      rows[to].querySelector(".nc-title").focus();
+    if (event.key in NEXT) {
+      if (go(event, rows.map(titleOf), here + NEXT[event.key]) || here < 0 || !list.isFull) return;
+      list.part.querySelector(NEXT[event.key] > 0 ? "[rel=next]" : "[rel=prev]")?.click();
     } else if (event.key === "e") {
       (bulk || rows[here])?.querySelector("#nc-read, .nc-mark").click();
     } else if (event.key === "x") {
@@ -195,7 +220,9 @@
   // Otherwise it would cover what the keyboard goes to next.
   document.addEventListener("focusout", ({ target, relatedTarget: next }) => {
     const left = target.closest?.(".nc-menu, .nc-bell-panel");
-    if (left && next && !next.closest("[popover]") && next.popoverTargetElement !== left) left.hidePopover();
+    if (left && next && !next.closest("[popover]") && next.popoverTargetElement !== left) {
+      (document.querySelector(".nc-menu:popover-open") ?? left).hidePopover(); // one may have opened the other
+    }
   });
 
   document.addEventListener("notifications:list", (event) => tidy(listOf(event.target)));

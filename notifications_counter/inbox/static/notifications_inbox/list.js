@@ -17,18 +17,21 @@
   const MOST = 200; // rows, before there are pages
   const HELD = ".nc-body:hover, .nc-body :is(:checked, :focus-visible, :popover-open), .nc-filters:is(:hover, :focus-within)";
   const AIMED = ":is(:hover, :focus-within)"; // of a message
+  const ARROWED = ".nc-row :is(.nc-lead > input, .nc-mark, .nc-more)"; // Tab goes to the title of a row; arrows, to the rest
   const TROUBLES = new Set(["failed", "offline", "ended"]);
   const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 0]];
 
   const language = document.documentElement.lang.replaceAll("_", "-") || undefined;
   const [now, ago] = ["auto", "always"].map((numeric) => new Intl.RelativeTimeFormat(language, { numeric, style: "short" }));
   let lag = 0; // milliseconds by which the visitor's clock is late
+  let isTabbing = false;
 
   const copy = (state) => document.querySelector(`template[data-state="${state}"]`).content.cloneNode(true);
   const rowsOf = (part) => new Map([...part.querySelectorAll(".nc-row")].map((row) => [row.dataset.key, row]));
   const setLag = (date) => date && (lag = Date.parse(date) - Date.now());
 
-  const age = (part) => {
+  const prepare = (part) => {
+    for (const control of part.querySelectorAll(ARROWED)) control.tabIndex = -1;
     for (const time of part.querySelectorAll(".nc-row time")) {
       const seconds = Math.max(0, (Date.now() + lag - Date.parse(time.dateTime)) / 1000);
       const [unit, size] = UNITS.find(([, size]) => seconds >= size);
@@ -66,7 +69,7 @@
     constructor(root) {
       this.root = root;
       setLag(root.dataset.now);
-      age(root);
+      prepare(root);
       this.part.querySelector(".nc-kinds [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
     }
 
@@ -115,6 +118,8 @@
       const { toast } = this;
       const focused = toast.querySelector(":focus");
       toast.dataset.state = state;
+      const isTold = state === "new" && document.querySelector('[role="status"] > .nc-badge'); // by its number
+      toast.ariaLive = isTold ? "off" : "polite";
       toast.replaceChildren(...(state ? [copy(state)] : []));
       if (text) toast.firstElementChild.textContent = text;
       if (state === "ended") toast.querySelector("a").href = location.pathname + location.search;
@@ -190,8 +195,8 @@
     settle() {
       if (!this.part) return;
       if (this.fresh) {
-        age(this.part);
-        age(this.fresh);
+        prepare(this.part);
+        prepare(this.fresh);
         const { id } = this.part.contains(document.activeElement) ? document.activeElement : {};
         this.isHeld && !this.isOther ? this.patch() : this.apply();
         const isLost = () => id !== undefined && !this.part.contains(document.activeElement);
@@ -205,8 +210,9 @@
       this.extend();
     }
 
-    // Request older rows when the last ones come into view.
+    // Request older rows when the last ones come into view, unless by Tab, which has to reach what is below the list.
     extend() {
+      if (isTabbing) return;
       const next = this.part?.querySelector("[rel=next]");
       const shown = this.part && rowsOf(this.part).size;
       if (!next || shown < this.wanted || shown >= MOST) return;
@@ -272,7 +278,7 @@
   const settle = () => shown().forEach((list) => list.fresh && list.settle());
   const wake = () => {
     for (const list of shown()) {
-      age(list.part);
+      prepare(list.part);
       list.refresh();
     }
   };
@@ -286,6 +292,9 @@
   });
   for (const left of ["pointerout", "focusout", "change", "scroll", "toggle"]) {
     document.addEventListener(left, () => setTimeout(settle, GONE), { passive: true, capture: true });
+  }
+  for (const used of ["keydown", "pointerdown", "wheel"]) {
+    document.addEventListener(used, ({ key }) => (isTabbing = key === "Tab"), { passive: true, capture: true });
   }
   document.addEventListener("scroll", () => shown().forEach((list) => list.extend()), { passive: true });
   document.addEventListener("visibilitychange", wake);
