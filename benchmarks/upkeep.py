@@ -60,7 +60,10 @@ def to_run(report: Report, quick: bool) -> str:
     cached = used(partial(unread.counts, range(1, many + 1))) / many
     figures = {
         f"Redis, everyone's count cached ({cached:.0f} bytes each)": (cached, memory),
-        f"Redis, in addition, while everyone waits for a flush ({waiting:.0f} bytes, twice during it)": (2 * waiting, memory),
+        f"Redis, in addition, while everyone waits for a flush ({waiting:.0f} bytes, twice during it)": (
+            2 * waiting,
+            memory,
+        ),
         "flusher: storing everyone's count": (storing, time),
         "flusher: comparing everyone with the rows": (walking, time),
     }
