@@ -14,7 +14,7 @@ from django.db.models import BigAutoField, F, IntegerField, Q, TextField
 from django.db.models.functions import Length
 from django.utils import timezone
 
-from notifications_counter.counters import Counter, unread
+from notifications_counter.counters import Counter, counters_of_notifications, unread
 from notifications_counter.databases.identity import databases
 from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.models import CounterState, DoubtRequest, Notification
@@ -209,6 +209,24 @@ def test_a_release_that_is_rolled_back(old, alice, caplog):
     run(unread)  # it is deployed again
     run(old)
     assert in_force() == {unread.fingerprint}
+
+
+@pytest.mark.once
+def test_migrate_declares_the_counters_whose_tables_it_makes(alice):
+    """The first flush need not wait. Tables of other apps were there before."""
+    call_command("migrate", "notifications_counter", "zero", verbosity=0)
+    call_command("migrate", "auth", verbosity=0)  # makes none of them
+    call_command("migrate", verbosity=0)
+    assert in_force() == {unread.fingerprint}
+    assert {row.counter for row in CounterState.objects.all()} == {each.name for each in counters_of_notifications()}
+    be_a_new_process()
+    with entries(DEPLOY_SECONDS=HOUR):
+        create(alice)
+        unread.flush()
+        assert stored(alice) == 1
+    CounterState.objects.all().delete()
+    call_command("migrate", verbosity=0)
+    assert not CounterState.objects.exists()  # it has made nothing
 
 
 @pytest.mark.parametrize("by", ["this release", "another one"])
