@@ -68,9 +68,7 @@ def declare_once(counter: Declaration) -> None:
     """Declare a counter in place of another declaration, but not if it has been in force in this process: otherwise,
     two processes with different code would take turns forever."""
     me = counter.buffer.base, counter.fingerprint
-    if me not in _in_force and declare(counter):
-        _in_force.add(me)
-    elif me not in _told:
+    if (me in _in_force or not declare(counter)) and me not in _told:
         _told.add(me)
         report("replaced", counter)
 
@@ -79,7 +77,6 @@ def note_in_force(counter: Declaration, row: CounterState) -> None:
     """Note that this process's declaration is in force, and that a flusher heals by it."""
     me = counter.buffer.base, counter.fingerprint
     _in_force.add(me)
-    _told.discard(me)
     if timedelta(0) < timedelta(seconds=deploy_seconds() / 3) < timezone.now() - row.healed_at:
         row_in_force(counter).update(healed_at=timezone.now())
 
@@ -99,12 +96,10 @@ def _start_waiting(counter: Declaration, row: CounterState, declared_at: datetim
     """Declare a counter. No generation begins until all processes know it (rule: window)."""
     others = {*row.replaced.split(), row.fingerprint} - {counter.fingerprint, ""}
     row.replaced = " ".join(sorted(others))
-    row.healed_at = timezone.now()
     row.fingerprint = counter.fingerprint
     row.declared_at = declared_at
     row.off_since = None
     row.mark = ""
-    row.walk_speed = ""
     row.save(using=counter.db)
     counter.buffer.await_generation()
 
@@ -125,7 +120,7 @@ def switch_off(counter: Declaration) -> bool:
 def note_off(counter: Declaration) -> None:
     """Note in the database that counting is off, unless it is already."""
     CounterState.objects.using(counter.db).get_or_create(counter=counter.name)
-    if state_row(counter).filter(off_since=None).update(off_since=timezone.now(), mark="", walk_speed=""):
+    if state_row(counter).filter(off_since=None).update(off_since=timezone.now(), mark=""):
         report("off", counter)
 
 

@@ -83,6 +83,8 @@ def test_a_deployment(alice, bob, caplog):
             assert old.flush() == Result()
             with pytest.raises(ConfigurationError, match="Restart this process"):
                 old.recount()
+        unread.invalidate()
+        assert not is_ready()
         unheard(create, bob)  # by an old process, which tells nobody
         for _ in range(2):
             assert_reads(alice, bob)

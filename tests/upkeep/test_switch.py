@@ -170,6 +170,15 @@ def test_a_flusher_that_is_at_work_does_not_undo_it(healed, alice):
     assert_comes_back(alice)
 
 
+def test_a_counter_that_was_never_flushed_goes_off_but_not_inside_a_transaction(alice):
+    for state in ("off", "on"):
+        with transaction.atomic(), pytest.raises(CommandError, match="transaction"):
+            switch(state)
+        switch(state)
+        assert bool(CounterState.objects.get(counter="unread").off_since) == (state == "off")
+    assert_comes_back(alice)
+
+
 def test_a_clock_that_is_ahead_shortens_no_wait(healed, alice):
     """That of the host on which somebody switched it on. Other processes may be silent for a while."""
     switch("off")
@@ -186,10 +195,12 @@ def test_redis_goes_back_to_when_it_was_off(healed, alice, monkeypatch):
     monkeypatch.setattr(buffer, "OFF_SECONDS", 0)
     create(alice)
     unread.buffer.switch_off()
+    mark = CounterState.objects.get(counter="unread").mark
     with entries(DEPLOY_SECONDS=HOUR):
         for _ in range(2):
             unread.heal()
             assert not is_ready()
+        assert CounterState.objects.get(counter="unread").mark == mark
         assert not is_off()
         assert_reads(alice)
     unread.heal()
