@@ -44,7 +44,7 @@ def _doubt_requested(counter: Declaration) -> None:
     while found := list(requests[:OWNERS_PER_CALL]):
         counter.buffer.doubt(list({request.named for request in found}))
         rows.filter(pk__in=[request.pk for request in found]).delete()
-        requests = requests.filter(pk__gt=found[-1].pk)  # PostgreSQL would read deleted rows again and again
+        requests = requests.filter(pk__gt=found[-1].pk)  # only faster: PostgreSQL reads deleted rows, too
 
 
 def _ground_overdue(buffer: Buffer) -> None:

@@ -9,9 +9,11 @@ from django.db import transaction
 
 from notifications_counter.buffer import Buffer
 from notifications_counter.buffer.types import IntentAge
-from notifications_counter.counters import unread
+from notifications_counter.counters import Counter, unread
 from notifications_counter.exceptions import BufferUnavailable
 from notifications_counter.models import CounterState, DoubtRequest
+from notifications_counter.upkeep import heal
+from notifications_counter.upkeep.phases import Situation, situation_of
 from notifications_counter.writes.log import request_doubts
 from tests.support import (
     announce,
@@ -63,6 +65,22 @@ def test_a_key_that_somebody_deletes(healed, alice, bob, redis_client, key, fiel
         unread.recount()
     assert_heals(alice, bob)
     assert stored(alice) == 5
+
+
+def test_a_generation_that_is_due_begins_once(healed, alice, redis_client, monkeypatch, caplog):
+    """Two flushers see that it is due."""
+
+    def see(counter: Counter) -> Situation:
+        seen = situation_of(counter)
+        monkeypatch.undo()
+        unread.heal()  # the other one
+        return seen
+
+    redis_client.delete(buffer().key("ready"))
+    monkeypatch.setattr(heal, "situation_of", see)
+    unread.heal()
+    assert [record.event for record in caplog.records].count("generation") == 1
+    assert_heals(alice)
 
 
 def test_requests(healed, alice, bob, make_user):
