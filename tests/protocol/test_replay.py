@@ -76,6 +76,7 @@ class Process(greenlet.greenlet):
 
     def __init__(self, work: Callable[[], Any], in_force: set[tuple[str, str]] | None = None):
         super().__init__(work)
+        self.amid = set[str]()
         self.in_force = in_force or set()  # what it has found
         self.go_on()
 
@@ -93,9 +94,14 @@ class Process(greenlet.greenlet):
 def paused(real: Callable[..., Any], step: str) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         process = Process.running
-        if process and (step not in SUBJECTS or SUBJECTS[step](*args)):
-            process.pause(step)
-        return real(*args, **kwargs)
+        if not process or step in process.amid or (step in SUBJECTS and not SUBJECTS[step](*args)):
+            return real(*args, **kwargs)
+        process.pause(step)
+        process.amid.add(step)  # a read of a new generation asks again, which is the same step
+        try:
+            return real(*args, **kwargs)
+        finally:
+            process.amid.remove(step)
 
     return call
 
