@@ -29,7 +29,7 @@ def read(counter: Declaration, pks: Sequence[Pk]) -> dict[Pk, int]:
     buffer = counter.buffer_in(connection)
     cached, missing = buffer.totals(asked) if asked else ({}, [])
     if len(cached) == len(pks) and min(cached.values(), default=0) >= counter.least:
-        return cached  # as nearly always
+        return cached  # only faster: nearly always, this is all
     counts = {pk: total for pk, total in cached.items() if total >= counter.least}
     if too_low := cached.keys() - counts.keys():  # wrong, or a delta is committed and not sent yet
         doubt({counter: list(map(str, too_low))})

@@ -21,12 +21,13 @@ class Breaker:
     ``oldest``  when the oldest connection that may be used was opened: the address may lead to another server since
     """
 
+    retry_at = 0.0
+
     def __init__(self, alias: str):
         self.alias = alias
         self.down_since: float | None = None
         self.oldest = -math.inf
         self.reason = ""  # of the last one
-        self.retry_at = 0.0
         self._logged: dict[tuple[str, str], float] = {}
 
     def check(self) -> None:

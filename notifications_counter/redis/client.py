@@ -172,7 +172,7 @@ class Client:
     def note_trouble(self, reason: str) -> None:
         """Note trouble for monitoring, once in a while, at its end if it is an outage."""
         if time.monotonic() - self._noted_at >= NOTE_SECONDS:
-            self._noted_at = time.monotonic()
+            self._noted_at = time.monotonic()  # only faster
             with suppress(*FAILURES):
                 self._exchange([trouble_call(reason[:MAX_REASON_LENGTH])])
 

@@ -40,13 +40,11 @@ class Connection:
         self.late: list[Answer] = []
         self.known: set[str] = set()
         self._pid = os.getpid()
-        self._used = time.monotonic()
         self._connection = pool.get_connection()
         self._connection.register_connect_callback(self._begin_anew)
         self.opened = _opened.get(self._connection, -math.inf)
         if self.opened < oldest:
-            self._connection.disconnect()
-            self._connection.connect()
+            self._connection.disconnect()  # so that it connects again
 
     def exchange(self, calls: Sequence[Call], wait: bool) -> tuple[list[Answer], list[Answer]]:
         """Send calls in one go. Returns the late answers that refuse earlier calls, and all answers to these. Without
