@@ -302,7 +302,7 @@ def matches(*operands, **options):
         (Q(title=Value(gettext_lazy("title"), models.CharField())), "Value"),
         (Q(data=["x", {"title": gettext_lazy("title")}]), "JSONExact"),
         (Q(created_at__year=2026), "the active time zone"),
-        (Q(kind__in=["x", "y"]), None),
+        (Q(kind__in=["x", "y"]) | Q(data={"x": [1]}), None),
         (Q(Exact(Lower("title"), "x")), None),
         (~Q(kind="x") | Q(data__urgent=True) | Q(data__0__in=["x", None]) | Q(data__has_any_keys=["a", "b"]), None),
         (Q(created_at__gte=datetime(2026, 1, 1, tzinfo=UTC)), None),

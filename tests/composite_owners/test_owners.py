@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from notifications_counter.upkeep import walk
 from tests.support import make_keys, truth, unheard
 
-from .counters import alerts, unread_by_app, unseen_by_app, votes
+from .counters import alerts, points, unread_by_app, unseen_by_app, votes
 from .models import Alert, AlertCount, AppCount, CourseNotification, Vote, VoteCount
 from .support import TEXTS, assert_stored
 
@@ -49,6 +49,19 @@ def test_what_is_no_owner_is_an_error():
     for owner in (None, 1, "ab", (1, 2), (1, 2, 3, 4), (1, None, 3), (1, "x", 3), (1, True, 3)):
         with pytest.raises(ValueError, match="takes a tuple|needs an owner|not a primary key"):
             votes.count(owner)
+
+
+def test_a_generated_column_changes_with_what_it_is_computed_from():
+    owner = (1, 1, 2)
+    Vote.objects.bulk_create(Vote(shop=1, item=1, stars=2, points=each) for each in (3, 4))
+    assert points.count(owner) == 14
+    Vote.objects.filter(shop=1, item=1, stars=2).update(points=5)
+    assert points.count(owner) == 20
+    first = Vote.objects.earliest("pk")
+    first.points = 1
+    first.save(update_fields=["points"])
+    assert points.count(owner) == 12
+    assert_stored(points)
 
 
 def test_a_row_without_one_of_its_owners_belongs_to_nobody(alice):

@@ -135,6 +135,7 @@ class Forks:
         running = Path("running")
         (ROOT / change.file).write_bytes(change.source)  # scripts, and the code of processes that tests start
         if not (fork := os.fork()):
+            failed = True  # also if the package cannot even be used
             try:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))  # a loop may have lost its end
@@ -147,8 +148,9 @@ class Forks:
                     self.run(test)
                     if self.failed:
                         break
+                failed = bool(self.failed)
             finally:
-                os._exit(bool(self.failed))
+                os._exit(failed)
         _, status = os.waitpid(fork, 0)
         (ROOT / change.file).write_bytes(change.text.encode("latin-1"))
         return running.read_text() if status else ""

@@ -331,6 +331,7 @@ def test_what_a_fingerprint_is_made_of():
         fingerprint(~unread.q),
         fingerprint(Q(kind=Length("title"))),
         fingerprint(Q(pk=status(1))),
+        fingerprint(Q(pk=status(1)), sum="id"),
         fingerprint(~Q(Q(pk__in=[status(2)]))),
         fingerprint(pk_fields=(TextField(),)),
         fingerprint(sum="id"),

@@ -121,6 +121,13 @@ def test_an_intent_that_something_else_wrote(healed, alice, redis_client, entry)
     assert_heals(alice)
 
 
+def test_an_announcement_that_is_sent_twice(healed, alice, redis_client):
+    """As redis-py does if a node of a cluster has run it and does not answer."""
+    for _ in range(2):
+        announce(buffer(), "twice", [str(alice.pk)])
+    assert redis_client.hvals(buffer().key("in_flight")) == [b"1"]
+
+
 def test_an_intent_is_not_dropped_before_it_is_overdue(healed, alice):
     """Where HEAL_AFTER is longer than MAX_TRANSACTION_AGE."""
     announce(buffer(), "slow", [str(alice.pk)])
