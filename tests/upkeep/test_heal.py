@@ -126,6 +126,9 @@ def test_an_announcement_that_is_sent_twice(healed, alice, redis_client):
     for _ in range(2):
         announce(buffer(), "twice", [str(alice.pk)])
     assert redis_client.hvals(buffer().key("in_flight")) == [b"1"]
+    for _ in range(2):  # the second flusher comes too late
+        buffer().ground("twice", drop=True)
+    assert buffer().status().ready
 
 
 def test_an_intent_is_not_dropped_before_it_is_overdue(healed, alice):

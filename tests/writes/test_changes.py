@@ -9,10 +9,11 @@ from django.db import transaction
 from django.db.models import F, Subquery
 from django.utils import timezone
 
+from notifications_counter.buffer.types import EVERYONE
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
 from notifications_counter.redis.client import read_all_owed
-from tests.support import PATIENCE, assert_exact, assert_heals, assert_reads, buffer, give_to, notify
+from tests.support import PATIENCE, assert_exact, assert_heals, assert_reads, buffer, doubted, give_to, notify
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
@@ -66,6 +67,7 @@ def test_a_join_that_finds_no_rows_puts_nobody_in_doubt(alice):
     assert buffer().status().ready
     objects.filter(user__username=alice.username).update(user=F("user_id"))
     assert not buffer().status().ready
+    assert EVERYONE not in doubted()  # as nobody's key
 
 
 def test_open_streams_are_told_of_owners_by_name_only(alice, bob, redis_client):

@@ -7,8 +7,7 @@ local batch, mark = unpack(redis.call('HMGET', state, 'batch', 'mark'))
 if mark ~= ARGV[1] and batch ~= ARGV[2] then return {'', 0} end
 if not batch then
   if redis.call('EXISTS', pending) == 0 then return {'', 0} end
-  run_without_memory(state)
-  redis.call('RENAME', pending, flushing)
+  redis.call('RENAME', pending, flushing) -- first, because Redis allows it without memory, and then the others
   batch = ARGV[3]
   redis.call('HSET', state, 'batch', batch, 'flushing_since', redis.call('HGET', state, 'pending_since') or 0)
   redis.call('HDEL', state, 'pending_since')
