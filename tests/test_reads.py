@@ -114,6 +114,9 @@ def test_a_total_that_redis_would_round_is_not_cached_any_more(alice, redis_clie
     redis_client.set(total_key(alice), 2**53 - 1)
     notify(alice, 1)
     assert unread.count(alice) == 1
+    with sent() as commands:
+        assert unread.count(alice) == 1
+    assert commands == ["MGET"]  # of the rows that the read before has counted
 
 
 def test_a_negative_count_is_not_shown_and_healed(alice, redis_client):
