@@ -70,7 +70,7 @@ class Flush:
         self.result = Result()
         self.comparison = Comparison(counter, self.result)
         self.target = Target(counter, connections[counter.db])
-        self.mark = Mark()  # the one in the row, which run() reads
+        self.mark: Mark  # the one in the row, which run() reads
         self.skipped: list[str] = []  # owner keys of the chunk that cannot be stored, and why
 
     def run(self) -> Result:

@@ -228,7 +228,7 @@ def test_a_count_that_the_database_refuses_is_skipped_and_tried_again(healed, ca
     keys = make_keys(9)
     for key in keys:
         create(key, 2)
-    with refused(keys[4]):
+    with refused(keys[4]), mock.patch.object(flush, "OWNERS_PER_CHUNK", 5):
         assert unread.flush() == Result(8, skipped=1)
         assert unread.flush() == Result()
     assert [stored(key) for key in keys] == [2, 2, 2, 2, 0, 2, 2, 2, 2]
