@@ -99,6 +99,7 @@ def test_while_another_process_writes(healed, alice, bob, caplog):
         with fork(write):
             wait_for_writes()
             assert "unread: counting is off." in switch("off")
+            assert caplog.messages[-1].startswith("unread: counting off")
             assert "off already" in switch("off")
             create(alice)
             wait_for_writes()

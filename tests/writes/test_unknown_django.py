@@ -86,6 +86,7 @@ def test_rows_are_counted_while_a_process_uses_it(change, method, healed, alice,
     child = subprocess.run(command, env=child_environment, capture_output=True, text=True)
     assert child.returncode == 0, child.stdout + child.stderr
     assert child.stdout.splitlines()[:4] == ["3", "False", "2 inf", "[]"]
+    assert "is unknown: " in child.stderr  # the log
     assert "W009) Counting is off" in child.stderr
     assert method in child.stderr
     assert unread.count(alice) == 2  # this process has the Django before
