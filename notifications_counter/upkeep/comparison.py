@@ -63,7 +63,7 @@ class Comparison:
 
     def _compare_once(self, before: dict[Pk, Look], is_again: bool = False) -> Compared:
         pks = list(before)
-        rows = self.count_rows(pks)
+        rows = self.count_or_skip(pks)
         stored = Target(self.counter, connections[self.counter.db]).stored(pks)
         announced = self._announced(pks) if is_again else set()  # there may be many intents
         found = Compared([], [], self.counter.buffer.look(pks))
@@ -91,7 +91,7 @@ class Comparison:
         now = situation_of(self.counter)
         return state is not None and now.phase == Phase.NORMAL and now.row.walk_token == state.walk_token
 
-    def count_rows(self, pks: Sequence[Pk]) -> dict[Pk, int]:
+    def count_or_skip(self, pks: Sequence[Pk]) -> dict[Pk, int]:
         """Count the rows of owners. If the database fails to, as after a time limit, count them one by one, and skip
         those that it cannot count."""
         if EVERYONE in pks:  # not every database refuses it
@@ -103,7 +103,7 @@ class Comparison:
             if not connections[self.counter.db].is_usable():
                 raise
             if len(pks) > 1:
-                return {pk: rows for each in pks for pk, rows in self.count_rows([each]).items()}
+                return {pk: rows for each in pks for pk, rows in self.count_or_skip([each]).items()}
             self._skip(pks[0], f"its rows cannot be counted: {error}")
             return {}
 

@@ -135,7 +135,7 @@ class Flush:
                 if abs(total) <= MAX_COMPARED_TOTAL:
                     cheap.append(pk)
         for some in chunked(to_count, OWNERS_PER_CALL):
-            counts |= self.comparison.count_rows(some)
+            counts |= self.comparison.count_or_skip(some)
         self._compare(cheap, counts)
         for pk in [pk for pk, count in counts.items() if not -INTEGER_LIMIT <= count < INTEGER_LIMIT]:
             self._skip(pk, counts)  # MariaDB would round it

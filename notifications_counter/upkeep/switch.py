@@ -96,6 +96,7 @@ def _start_waiting(counter: Declaration, row: CounterState, declared_at: datetim
     """Declare a counter. No generation begins until all processes know it (rule: window)."""
     others = {*row.replaced.split(), row.fingerprint} - {counter.fingerprint, ""}
     row.replaced = " ".join(sorted(others))
+    row.healed_at = timezone.now()
     row.fingerprint = counter.fingerprint
     row.declared_at = declared_at
     row.off_since = None

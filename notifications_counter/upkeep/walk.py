@@ -59,7 +59,7 @@ class Walker:
         """Doubt owners whose stored total differs from the rows, at full speed: nothing is cached that is older than
         the walk."""
         self.result.owners += len(pks)
-        rows = self.comparison.count_rows(pks)
+        rows = self.comparison.count_or_skip(pks)
         stored = Target(self.counter, connections[self.counter.db]).stored(pks)
         self._doubt([pk for pk in rows if rows[pk] != stored.get(pk, 0)])
 

@@ -245,6 +245,17 @@ def test_a_table_that_migrate_has_just_made(alice, by):
     assert_reads(alice)
 
 
+def test_a_forgotten_flusher_does_not_take_over_when_counting_is_on_again(old):
+    """While it was off, nobody noted that the other one lives."""
+    run(unread)
+    switch.switch_off(unread)
+    pass_time("healed_at")
+    switch.switch_on(unread)
+    be_a_new_process()
+    run(old)
+    assert in_force() == {unread.fingerprint}
+
+
 def test_a_third_release(old):
     """A flusher of the first is forgotten."""
     for counter in (unread, old, third := release(Q(kind="task")), old, unread):
