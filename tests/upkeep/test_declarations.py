@@ -10,8 +10,20 @@ from unittest import mock
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db.models import BigAutoField, F, IntegerField, Q, TextField
+from django.db.models import (
+    BigAutoField,
+    DecimalField,
+    F,
+    Field,
+    GeneratedField,
+    IntegerField,
+    Model,
+    Q,
+    TextField,
+    Value,
+)
 from django.db.models.functions import Length
+from django.test.utils import isolate_apps
 from django.utils import timezone
 
 from notifications_counter.counters import Counter, counters_of_notifications, unread
@@ -341,9 +353,9 @@ def test_what_a_fingerprint_is_made_of():
         fingerprint(Q()),
         fingerprint(~unread.q),
         fingerprint(Q(kind=Length("title"))),
-        fingerprint(Q(pk=status(1))),
-        fingerprint(Q(pk=status(1)), sum="id"),
-        fingerprint(~Q(Q(pk__in=[status(2)]))),
+        fingerprint(Q(pk=1)),
+        fingerprint(Q(pk=1), sum="id"),
+        fingerprint(~Q(Q(pk__in=[2]))),
         fingerprint(pk_fields=(TextField(),)),
         fingerprint(sum="id"),
         fingerprint(field="unseen_count"),
@@ -353,6 +365,46 @@ def test_what_a_fingerprint_is_made_of():
     ]
     assert len({fingerprint(), *others}) == 1 + len(others)
     assert len({fingerprint(pk_fields=(kind(),)) for kind in (IntegerField, BigAutoField)}) == 1
+    assert fingerprint(Q(pk=status(1))) == fingerprint(Q(pk=1))
+    assert fingerprint(~Q(Q(pk__in=[status(2)]))) == fingerprint(~Q(Q(pk__in=[2])))
+
+
+@isolate_apps("tests.tasks")
+def test_a_fingerprint_knows_what_decides_the_values_of_columns():
+    class Row(Model):
+        number = IntegerField()
+
+        class Meta:
+            app_label = "tasks"
+
+    def fingerprint(field: Field) -> str:
+        field.model = Row
+        field.set_attributes_from_name("column")
+        return release(columns=(field,)).fingerprint
+
+    def computed(expression: Any) -> GeneratedField:
+        return GeneratedField(expression=expression, output_field=IntegerField(), db_persist=True)
+
+    fields = [
+        IntegerField(),
+        IntegerField(null=True),
+        DecimalField(max_digits=5, decimal_places=2),
+        DecimalField(max_digits=5, decimal_places=1),
+        TextField(),
+        TextField(db_collation="C"),
+        computed(F("number")),
+        computed(F("number") + 1),
+    ]
+    assert len(set(map(fingerprint, fields))) == len(fields)
+    before = fingerprint(computed(F("number")))
+    Row._meta.get_field("number").null = True
+    assert fingerprint(computed(F("number"))) != before
+
+
+def test_a_fingerprint_is_the_same_in_every_process():
+    """Also of an expression that Django cannot serialize, whose text has the address of an object."""
+    first, second = (release(Q(kind=Value(value))) for value in [object(), object()])
+    assert first.fingerprint == second.fingerprint != release(~second.q).fingerprint
 
 
 def test_a_flusher_that_starts_while_counting_is_off_is_not_replaced(alice):
