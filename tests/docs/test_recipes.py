@@ -89,19 +89,17 @@ def test_an_inbox_of_some_notifications_leaves_the_others_alone(client, alice, m
 
 
 # ------------------------------------------------------------------------------------------------- REST frameworks
-@pytest.mark.parametrize(("name", "package"), [("Django REST framework", "rest_framework"), ("django-ninja", "ninja")])
-def test_the_inbox_by_a_framework(client, alice, bob, module, settings, name, package):
+def test_the_inbox_by_django_rest_framework(client, alice, bob, module, settings):
     """It lists, counts, marks and deletes the user's own notifications, and no others."""
-    pytest.importorskip(package)
-    blocks = python_blocks(section(page("howto/rest-frameworks.md"), name))
+    pytest.importorskip("rest_framework")
+    blocks = python_blocks(page("howto/rest-frameworks.md"))
     for made, code in zip(("inbox.api", "inbox.urls"), blocks, strict=True):
         module(made, code)
     settings.ROOT_URLCONF = "inbox.urls"
 
     theirs = notify(bob, 2)
     mine = notify(alice, 25)
-    found = client.get("/api/notifications/").json()
-    listed = found["results"] if "results" in found else found["rows"]
+    listed = client.get("/api/notifications/").json()["results"]
     assert [row["id"] for row in listed] == [row.pk for row in mine[:4:-1]]
     assert listed[0].keys() == {"id", "kind", "title", "body", "url", "data", "created_at", "read_at"}
     assert client.get("/api/notifications/unread/").json() == {"unread": 25}
@@ -110,12 +108,12 @@ def test_the_inbox_by_a_framework(client, alice, bob, module, settings, name, pa
     changed = client.post("/api/notifications/mark-as-read/", {"ids": ids}, content_type="application/json")
     assert changed.json() == {"changed": 2, "unread": 23}
     wrong = client.post("/api/notifications/mark-as-read/", {}, content_type="application/json")
-    assert wrong.status_code in (400, 422)
+    assert wrong.status_code == 400
     assert client.delete(f"/api/notifications/{mine[2].pk}/").status_code == 204
     for ask in (client.get, client.delete):
         assert ask(f"/api/notifications/{theirs[0].pk}/").status_code == 404
     assert unread.counts([alice, bob]) == {alice.pk: 22, bob.pk: 2}
     assert_exact(alice, bob)
-    assert Client().get("/api/notifications/").status_code in (401, 403)
+    assert Client().get("/api/notifications/").status_code == 403
     client.handler.enforce_csrf_checks = True
     assert client.delete(f"/api/notifications/{mine[3].pk}/").status_code == 403
