@@ -22,8 +22,8 @@ UNCLEAR = re.compile(r"[\\$#]|--\S|/\*M?!|\r(?!\n)")
 
 def endings(sql: object, vendor: str) -> list[str]:
     """Return how those statements of a text begin that may end the transaction."""
-    if isinstance(sql, str) and ";" not in sql and sql.startswith(HARMLESS_BEGINNINGS):
-        return []  # as nearly always
+    if isinstance(sql, str) and ";" not in sql and sql.startswith(HARMLESS_BEGINNINGS):  # only faster
+        return []
     harmless = HARMLESS_ON_POSTGRESQL if vendor == "postgresql" else HARMLESS_BEGINNINGS
     return [begins for begins in beginnings(sql) if not begins.startswith(harmless)]
 

@@ -70,7 +70,7 @@ def _hook(kind: type[SQLCompiler], name: str) -> Execute:
         # If the method is inherited, others may still patch that of the parent.
         run = partial(original, compiler) if original else getattr(super(kind, compiler), name)
         counters = _counters_of(compiler)
-        if not counters:
+        if not counters:  # only faster
             return run(*args, **kwargs)
         query, connection = compiler.query, compiler.connection
         fields = None  # those to return
@@ -101,7 +101,7 @@ def _counters_of(compiler: Any) -> Counters:
     """Return the counters whose counts a statement may change, except those that this process takes for off."""
     query, connection = compiler.query, compiler.connection
     counters = counters_of_table(query.get_meta().db_table)
-    if not counters:
+    if not counters:  # only faster
         return ()
     if hasattr(query, "values"):  # an UPDATE
         columns = {field.column for field, *_ in query.values}

@@ -62,8 +62,6 @@ class Ledger:
         ``bulk_create()`` and ``delete()`` of a queryset in an ``atomic()`` of Django's.
         """
         connection, owners = self._connection(), plan.owners
-        if owners is not None and not any(owners.values()):
-            return plan.execute()[0]
         if connection.in_atomic_block:
             return self._write_in_atomic(plan)
         if in_manual_transaction(connection):
@@ -130,7 +128,7 @@ class Ledger:
     def _add(self, change: Change) -> None:
         """Add the change of a statement to the log of the transaction."""
         connection = self._connection()
-        if not owners_of(change):
+        if not owners_of(change):  # only faster
             return
         if not connection.commit_on_exit or is_over(connection):  # nobody tells when it commits, or it already has
             doubt_now_and_at_commit(self.using, change)
@@ -182,7 +180,7 @@ class Ledger:
         return logs
 
     def _before_commit(self) -> None:
-        if not self._logs:
+        if not self._logs:  # only faster
             return
         connection, logs = self._connection(), self._take_logs()
         if has_failed(connection) or is_over(connection):  # then it commits nothing
@@ -225,8 +223,6 @@ class Ledger:
 
 def watch(connection: BaseDatabaseWrapper, **_: object) -> None:
     """Give a connection that has just been made its ledger."""
-    if ledger := getattr(connection, "counter_ledger", None):  # what the lost connection has announced, healing finds
-        ledger._take_logs()
     # Neither the nameless connection that creates databases, nor a copy of one, which may be in a transaction.
     if connection.alias not in connections or connections[connection.alias] is not connection:
         return

@@ -52,7 +52,7 @@ class TransactionLog:
         self.deltas: Change = {}
         self.intents: list[Intent] = []
         self._untold: dict[Declaration, list[str]] = {}  # owners that are not announced
-        self.announced_at = 0.0
+        self.announced_at: float
 
     # ----------------------------------------------------------------- record
     def add(self, change: Change) -> None:

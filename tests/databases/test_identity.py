@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 import redis
 from django.core.management import call_command
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
 import servers
@@ -88,6 +88,8 @@ def test_no_row_is_made_in_a_transaction(alice: Any) -> None:
     identity.databases.clear()
     with transaction.atomic():
         assert unread.count(alice) == 0
+        with closing(connections.create_connection("default")) as other:
+            other.ensure_connection()
         assert not DatabaseId.objects.exists()
     assert unread.count(alice) == 0
     assert DatabaseId.objects.count() == 1

@@ -347,6 +347,16 @@ def test_a_text_that_is_stored_as_another(house, case):
         assert counter.recount(dry_run=True).wrong == 0
 
 
+def test_a_field_of_another_package_is_set(house):
+    """What it was before says nothing any more."""
+    with counted("unnamed", Q(label=None), label=UpperCase(max_length=9, null=True)) as (model, counter):
+        model.objects.bulk_create(model(project=house) for _ in range(2))
+        assert counter.count(house) == 2
+        assert model.objects.filter(project=house, label=None).update(label="x") == 2
+        assert counter.count(house) == 0
+        assert_exact(house, counter=counter, in_doubt=None)
+
+
 class Flags(models.IntegerField):
     """As in django-bitfield: ``flags=1`` finds every row that has this bit."""
 

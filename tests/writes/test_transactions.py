@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from itertools import product
 from typing import Any
+from unittest import mock
 from uuid import UUID
 
 import pytest
 from django.core.exceptions import ValidationError
-from django.db import DatabaseError, Error, IntegrityError, connection, connections, transaction
+from django.db import DatabaseError, Error, IntegrityError, OperationalError, connection, connections, transaction
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 from django.db.models.sql import UpdateQuery
@@ -61,7 +62,7 @@ def test_changes_are_announced_before_a_statement_that_may_commit(alice):
 
 HARMLESS = [
     "SELECT 1;",
-    "select 1",
+    "select '$'",
     "/* it's harmless; */ SELECT 1",
     "-- COMMIT;\nSELECT ';', 'it''s', 1 AS \"COMMIT;\" -- COMMIT",
 ]
@@ -417,15 +418,90 @@ def test_a_copy_that_connects_in_the_middle_of_a_transaction(alice):
 def test_a_copy_that_writes_while_redis_is_down(alice):
     create(alice, 2)
     other = connections.create_connection("default")
-    query = Notification.objects.filter(user=alice).query.chain(UpdateQuery)
+    query = Notification.objects.filter(user=alice, read_at=None).query.chain(UpdateQuery)
     query.add_update_values({"read_at": timezone.now()})
     with closing(other), redis_out_of_reach():
-        query.get_compiler(connection=other).execute_sql(ROW_COUNT)
+        assert query.get_compiler(connection=other).execute_sql(ROW_COUNT) == 2
         assert DoubtRequest.objects.count() == 1
     assert_heals(alice)
 
 
+# ------------------------------------------------------------------------------------------ failures
+LIMITS = {
+    "postgresql": "SET lock_timeout = 10",
+    "mysql": "SET innodb_lock_wait_timeout = 1",
+    "sqlite": "PRAGMA busy_timeout = 10",
+}
+
+
+def test_a_statement_that_waits_too_long(alice):
+    """The server may go on with it, so its owner is in flight until the flusher heals."""
+    assert unread.count(alice) == 0
+    users = type(alice).objects.filter(pk=alice.pk)
+    with OtherConnection() as other:
+        other.run(execute, LIMITS[connection.vendor])
+        with transaction.atomic():
+            users.select_for_update().update(username="locked")
+            with pytest.raises(OperationalError):
+                other.run(create, alice)
+    assert unread.buffer.status().intents == 1
+    assert_reads(alice)
+    assert_heals(alice)
+
+
+def test_a_doubt_request_that_the_database_refuses(alice, caplog):
+    """The change is made, and the log says that counts may be wrong."""
+    assert unread.count(alice) == 0
+    table = DoubtRequest._meta.db_table
+    execute(f"ALTER TABLE {table} RENAME COLUMN owner_key TO renamed")
+    try:
+        with redis_out_of_reach():
+            create(alice)
+    finally:
+        execute(f"ALTER TABLE {table} RENAME COLUMN renamed TO owner_key")
+    assert "requests_failed" in [getattr(record, "event", None) for record in caplog.records]
+    assert unread.recount([alice]).wrong == rows(alice) == 1
+    assert_exact(alice, in_doubt=None, wrong=1)
+
+
 # ------------------------------------------------------------------------------ the end of a transaction
+def test_a_connection_that_is_lost_in_a_transaction(alice, bob):
+    """Its changes are gone, and the next transaction does not tell Redis of them."""
+    assert unread.counts([alice, bob]) == {alice.pk: 0, bob.pk: 0}  # cached
+    with transaction.atomic():
+        create(alice)
+        connection.close()
+    with transaction.atomic():
+        create(bob)
+    assert unread.counts([alice, bob]) == {alice.pk: 0, bob.pk: 1}
+    assert_exact(alice, bob, in_doubt=None)
+
+
+def test_a_transaction_leaves_no_wrapper(alice):
+    with transaction.atomic():
+        create(alice)
+        assert connection.execute_wrappers
+    assert connection.execute_wrappers == []
+
+
+def test_a_commit_that_is_replaced_for_a_while(alice):
+    """As by a test, from before a thread's first write."""
+
+    def write() -> None:
+        mine = connections["default"]
+        mine.ensure_connection()
+        with mock.patch.object(mine, "_commit", mine._commit):
+            create(alice)
+        with transaction.atomic():
+            create(alice)
+
+    assert unread.count(alice) == 0  # cached
+    with OtherConnection() as other:
+        other.run(write)
+    assert unread.count(alice) == rows(alice) == 2
+    assert_exact(alice)
+
+
 @pytest.mark.parametrize("early", [False, True], ids=["at the end", "before a statement that may commit"])
 @pytest.mark.parametrize("how", ["refused", "rolled back"])
 def test_a_transaction_that_is_not_committed_leaves_nothing_open(alice, how, early):

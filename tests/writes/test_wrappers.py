@@ -8,8 +8,11 @@ import pytest
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
 from django.db.backends.utils import CursorWrapper
+from django.db.models.sql import UpdateQuery
+from django.db.models.sql.constants import ROW_COUNT
 from django.test import Client, override_settings
 from django.urls import reverse
+from django.utils import timezone
 
 from notifications_counter.counters import unread
 from notifications_counter.models import Notification
@@ -218,6 +221,35 @@ def test_wrappers_with_which_django_reads_another_result(wrapper, alice, bob, ho
             work()
         with named(f"{number}"):
             assert_all_read(alice, bob, house)
+
+
+def test_a_package_that_reads_what_the_driver_returns(alice, monkeypatch):
+    """As those that trace queries: each statement returns it, also while wrappers of ours look on."""
+    seen = []
+
+    def execute(self: Any, *args: Any, **kwargs: Any) -> Any:
+        seen.append(original(self, *args, **kwargs))
+        return seen[-1]
+
+    original = CursorWrapper.execute
+    monkeypatch.setattr(CursorWrapper, "execute", execute)
+    with transaction.atomic():
+        Notification.objects.create(user=alice, title="x")
+        Notification.objects.filter(user=alice).update(read_at=timezone.now())
+        type(alice).objects.count()
+    assert len(seen) >= 3
+    assert None not in seen
+
+
+def test_a_compiler_is_left_as_it_was(alice):
+    """A package may execute it again."""
+    notify(alice, 2)
+    query = Notification.objects.filter(user=alice, read_at=None).query.chain(UpdateQuery)
+    query.add_update_values({"read_at": timezone.now()})
+    compiler = query.get_compiler("default")
+    assert [compiler.execute_sql(ROW_COUNT) for _ in range(2)] == [2, 0]
+    assert "as_sql" not in vars(compiler)
+    assert_exact(alice)
 
 
 def test_a_package_that_changes_sql_before_all_wrappers(alice, bob, house, monkeypatch):
