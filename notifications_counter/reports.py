@@ -65,7 +65,11 @@ EVENTS = {
         logging.WARNING,
         is_kept=True,
     ),
-    "waiting": Event("nothing is stored for %(wait)s s. In a test, use isolated_counters().", logging.WARNING),
+    "waiting": Event(
+        "nothing is stored for %(wait)s s, because the counter is new, was off, or has changed. Tests use "
+        "isolated_counters().",
+        logging.WARNING,
+    ),
     "off": Event(_("counting off: reads count rows."), logging.WARNING, is_kept=True),
     "on": Event(
         _("counting on again. Rows are counted until all processes know, for %(wait)s s."),

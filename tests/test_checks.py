@@ -20,6 +20,7 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce, ExtractYear, Length, Lower, Now, Random
 from django.db.models.lookups import Exact
 from django.test.utils import isolate_apps, override_settings, register_lookup
+from django.utils import timezone
 from django.utils.translation import gettext_lazy
 
 import servers
@@ -72,6 +73,7 @@ def tenants(*apps, shared=("notifications_counter",)):
     [
         ("E001", {"NOTIFICATIONS_COUNTER": []}, "NOTIFICATIONS_COUNTER []"),
         ("E001", entry(TOTAL_TTLS=1), "'TOTAL_TTLS' 'TOTAL_TTL'"),
+        ("E001", {"NOTIFICATIONS_COUNTER_TOTAL_TTL": 5}, "NOTIFICATIONS_COUNTER_TOTAL_TTL entry"),
         ("E001", entry(TOTAL_TTL="5"), "'TOTAL_TTL' '5'"),
         ("E001", entry(MAX_TRANSACTION_AGE=0), "'MAX_TRANSACTION_AGE' 60"),
         ("E001", entry(KEY_PREFIX="{x}"), "'KEY_PREFIX' '{x}'"),
@@ -316,6 +318,10 @@ def test_conditions(declare, condition, what):
         messages = declare(Notification, condition=condition)
     assert messages.keys() == ({"E005"} if what else {"W007"})  # none of these is fast
     assert what is None or what in messages["E005"]
+
+
+def test_a_condition_with_the_time_of_the_start(declare):
+    assert "the time of its start" in declare(Notification, condition=Q(created_at__lt=timezone.now()))["E005"]
 
 
 def test_fast_conditions(declare):

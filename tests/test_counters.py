@@ -25,4 +25,8 @@ def test_a_declaration_that_other_processes_may_not_have():
     for source in ("Task", "tasks.models.Task", Task):
         with pytest.raises(ConfigurationError, match="The source of counter 'late' must be a string such as"):
             make_counter("late", source=source, **about)
+    unused = make_counter("late", source="tasks.Task", **about, is_used=False)
+    assert repr(unused) == "<Counter late>"
+    with pytest.raises(ConfigurationError, match=r"not in use. Add its name to NOTIFICATIONS_COUNTER\['COUNTERS'\]"):
+        unused.count(1)
     assert "late" not in {counter.name for counter in all_counters()}

@@ -19,6 +19,7 @@ from django.utils.translation import ngettext
 from ..counters import Counter
 from ..databases.errors import EXPECTED, explain
 from ..monitoring.display import grouped, moment
+from ..monitoring.status import read_counter
 
 USERNAME = get_user_model().USERNAME_FIELD
 
@@ -82,7 +83,8 @@ class MaintenanceAdmin(ListAdmin):
 def flush(counter: Counter) -> str:
     owners = counter.flush(ACTION_SECONDS).owners
     text = ngettext("%(owners)s owner was flushed.", "%(owners)s owners were flushed.", owners)
-    return text % {"owners": grouped(owners)}
+    problems = (problem.text for problem in read_counter(counter).problems())  # may say why it was none
+    return " ".join([text % {"owners": grouped(owners)}, *problems])
 
 
 def recount(counter: Counter, owners: Iterable[object] | None = None) -> str:

@@ -3,7 +3,9 @@ costs."""
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
+from datetime import datetime
 from types import UnionType
 
 from django.conf import settings
@@ -245,6 +247,9 @@ def check_changes(counter: Counter) -> Messages:
         hint = "Use columns, values, and Django's own lookups and functions, but neither time nor chance. What else it "
         hint += "needs, a GeneratedField can store."
         hidden.append((f"{', '.join(changing)} in its condition may change by itself, as far as the app knows", hint))
+    if any(map(_is_of_this_start, nodes)):
+        hint = "Store what the condition needs in a column, such as `expired`, and update it."
+        hidden.append(("each process has another time in its condition, the time of its start", hint))
     if settings.USE_TZ and any(map(_depends_on_time_zone, nodes)):
         hint = "Compare the datetime with other datetimes, as in due__gte, or give the expression a tzinfo."
         hidden.append(("its condition depends on the active time zone", hint))
@@ -263,6 +268,12 @@ def check_changes(counter: Counter) -> Messages:
             "writes are few, silence this check.",
             counter.source,
         )
+
+
+def _is_of_this_start(node: object) -> bool:
+    """Return whether this compares with the current time, as `timezone.now()` was when the counter was declared."""
+    value = getattr(node, "rhs", None)
+    return isinstance(value, datetime) and abs(value.timestamp() - time.time()) < 60
 
 
 def _depends_on_time_zone(node: object) -> bool:

@@ -27,6 +27,9 @@ def check_settings(**_: object) -> Messages:
     if not hasattr(settings, SETTING):
         for name in get_close_matches(SETTING, dir(settings), n=1, cutoff=0.9):
             yield error("E001", f"The setting {name} is unknown.", f"Did you mean {SETTING}?")
+    for name in dir(settings):
+        if name.startswith(f"{SETTING}_"):
+            yield error("E001", f"The setting {name} is unknown.", f"Write it as an entry of {SETTING}.")
     for fact, hint in mistakes(getattr(settings, SETTING, {})):
         yield error("E001", fact, hint)
 

@@ -161,7 +161,7 @@ class Declaration(Owners):
 
     def has_columns(self, model: type[Model]) -> bool:
         """Return whether a model of the source's table has all these columns, which a historical model may lack."""
-        if model._meta.concrete_model is self.source:
+        if model._meta.concrete_model is self.source:  # only faster
             return True
         return set(map(_identity, self.columns)) <= set(map(_identity, model._meta.concrete_fields))
 

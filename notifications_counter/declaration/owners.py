@@ -84,14 +84,14 @@ class Owners:
 
     @cached_property
     def has_integer_pks(self) -> bool:
-        return not self.has_several_columns and isinstance(self.pk_fields[0], IntegerField)
+        return not self.has_several_columns and isinstance(self.pk_fields[0], IntegerField)  # only faster
 
     # ----------------------------------------------------------- primary keys
     def pk_of(self, owner: object) -> Pk:
         """Return the primary key of an owner, given as an instance or a primary key. An owner of several columns is
         given as a sequence of these, and has a CompositePk. Raises ValueError for anything else."""
         if not self.has_several_columns:
-            if self.has_integer_pks and type(owner) is int and -INTEGER_LIMIT <= owner < INTEGER_LIMIT:
+            if self.has_integer_pks and type(owner) is int and -INTEGER_LIMIT <= owner < INTEGER_LIMIT:  # only faster
                 return owner
             return self._pk(self.pk_fields[0], owner)
         return CompositePk(self._pks(self.pk_fields, owner))
@@ -104,10 +104,10 @@ class Owners:
         if self.has_integer_pks and len(kinds) == 1:
             (kind,) = kinds
             if issubclass(kind, Model) and _column_of_pk(kind) == _column(self.pk_fields[0]):
-                pks = list(map(attrgetter(kind._meta.pk.attname), owners))
-                kinds = set(map(type, pks))
+                pks = list(map(attrgetter(kind._meta.pk.attname), owners))  # only faster
+                kinds = set(map(type, pks))  # only faster
             with suppress(OverflowError):
-                if kinds == {int} and array("q", pks):
+                if kinds == {int} and array("q", pks):  # only faster
                     return pks
         return list(map(self.pk_of, owners))
 

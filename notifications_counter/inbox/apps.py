@@ -1,4 +1,4 @@
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 from django.utils.translation import gettext_lazy as _
 
 
@@ -6,3 +6,6 @@ class InboxConfig(AppConfig):
     name = "notifications_counter.inbox"
     label = "notifications_inbox"
     verbose_name = _("Inbox")
+
+    def ready(self) -> None:
+        apps.get_app_config("notifications_counter")  # LookupError: it must be installed, too

@@ -145,9 +145,9 @@ class CounterStatus:
             )
             % {"until": moment(self.deploy_until or 0)},
             Phase.DUE: _(
-                "Redis is new or has lost data, or nobody has been counted yet. Until flush_counters runs, reads count "
-                "rows, and if Redis came back with older data, counts can be wrong. Is flush_counters running, with "
-                "the same CACHES, CACHE_ALIAS and KEY_PREFIX?"
+                "Nobody has been counted yet, or Redis has lost data. Reads count rows until flush_counters runs. "
+                "Meanwhile, if Redis came back with older data, counts can be wrong. If this goes on, compare CACHES, "
+                "CACHE_ALIAS and KEY_PREFIX with those of flush_counters."
             ),
         }
         if self.phase in why_rows_are_counted:

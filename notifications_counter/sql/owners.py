@@ -30,8 +30,6 @@ def is_one_of(
     statistics are. Unless the keys are all combinations of these values, a list of the keys filters the rows.
     """
     values = counter.db_columns(pks, connection)
-    if len(columns) == 1:
-        return _is_in(columns[0], counter.pk_fields[0], values[0], connection)
     different = [list(dict.fromkeys(column)) for column in values]
     parts = [_is_in(*each, connection) for each in zip(columns, counter.pk_fields, different, strict=True)]
     if prod(map(len, different)) > len(set(pks)):

@@ -1,6 +1,8 @@
 """Owners of several columns: their keys, and what the flusher does for them."""
 
+import math
 import re
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -101,6 +103,22 @@ def test_everyone_is_recounted_in_pages(monkeypatch):
         *((shop, item, 1) for shop in (1, 2) for item in range(4)), (3, 2, 1), (3, 3, 1), (9, 1, 1)
     }  # fmt: skip
     assert_stored(votes)
+
+
+def test_many_are_counted_at_once():
+    """In statements with as many parameters as the database takes, also if a column cannot hold a key."""
+    vote(1, number=2)
+    absent = [(2**40, 1, 1), (1, 1, 2**20)]
+    numbers = []
+
+    def look(execute: Any, sql: Any, params: Any, *more: Any) -> Any:
+        numbers.append(len(params or ()))
+        return execute(sql, params, *more)
+
+    with connection.execute_wrapper(look):
+        counts = votes.counts([*absent, *((number, number, 1) for number in range(1000))])
+    assert (counts[1, 1, 1], sum(counts.values()), len(counts)) == (2, 2, 1002)
+    assert max(numbers) <= (connection.features.max_query_params or math.inf)
 
 
 SLOW = {

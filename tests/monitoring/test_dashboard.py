@@ -17,6 +17,7 @@ from notifications_counter.monitoring.history import history
 from notifications_counter.timeseries import update_counters
 from notifications_counter.upkeep.findings import record
 from notifications_counter.upkeep.phases import state_row
+from notifications_counter.upkeep.switch import switch_off
 from tests.support import messages, notify, redis_out_of_reach, unheard
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
@@ -146,3 +147,5 @@ def test_buttons_work_where_requests_are_transactions(admin_client, url, few_hea
     with redis_out_of_reach():
         assert "Redis" in press("flush")
     assert admin_client.post(url, {"flush": "", "counter": "nothing"}).status_code == 400
+    switch_off(unread)
+    assert press("flush").startswith("Counter unread: 0 owners were flushed. Counting has been off since")

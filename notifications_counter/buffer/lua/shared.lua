@@ -69,7 +69,7 @@ local function run_without_memory(hash) redis.call('HDEL', hash, '') end
 
 -- Publishes owners whose counts have changed for processes with open streams. These read everyone now and then.
 local function tell_listeners(owners)
-  if redis.call('EXISTS', listeners) == 0 then return end
+  if redis.call('EXISTS', listeners) == 0 then return end -- only faster
   local named = {}
   for _, owner in ipairs(owners) do
     if owner ~= EVERYONE then named[#named + 1] = owner end
@@ -79,7 +79,7 @@ end
 
 -- Returns a list that is true where an owner is in flight, and whether everyone is. Without any intent, nobody is.
 local function which_fly(owners)
-  if redis.call('EXISTS', intents) == 0 then return {}, false end
+  if redis.call('EXISTS', intents) == 0 then return {}, false end -- only faster
   local flying = #owners > 0 and redis.call('HMGET', in_flight, unpack(owners)) or {}
   return flying, redis.call('HEXISTS', in_flight, EVERYONE) == 1
 end

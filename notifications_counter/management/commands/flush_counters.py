@@ -126,4 +126,4 @@ class Command(CounterCommand):
         if not as_json:
             age = max((counter.age for counter in status.counters.values()), default=0)  # no tenant is there yet
             waiting = f"The flusher's work has waited for {duration(age)}." if age else "Nothing waits."
-            self.say(f"All is well. {waiting}")
+            self.say(waiting if status.warnings else f"All is well. {waiting}")
