@@ -143,6 +143,12 @@ def execute(*statements: Any) -> list[Any]:
         return list(cursor.fetchall()) if cursor.description else []
 
 
+def wait_no_longer() -> None:
+    """Have this connection's statements fail with an OperationalError if they would wait for a lock."""
+    limits = {"postgresql": "SET lock_timeout = 10", "mysql": "SET innodb_lock_wait_timeout = 1"}
+    execute(limits.get(connection.vendor, "PRAGMA busy_timeout = 10"))
+
+
 class Undone(Exception):
     pass
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -22,6 +23,7 @@ from notifications_counter.redis.calls import MAX_ARGUMENTS
 from notifications_counter.sql.owners import MAX_LISTED_PKS
 from tests.support import (
     OtherConnection,
+    announce,
     assert_exact,
     assert_heals,
     begin_now,
@@ -78,6 +80,21 @@ def test_a_missed_total_is_cached_unless_another_reader_is_about_to(alice, redis
             assert unread.count(alice) == 3
         assert commands == expected
         redis_client.delete(total_key(alice))
+
+
+def test_others_in_flight_do_not_matter(alice, bob, redis_client):
+    """Nobody is, once somebody has deleted the intents: otherwise, rows would be counted for ever."""
+
+    def is_cached(user: Any) -> bool:
+        unread.count(user)
+        with sent() as commands:
+            unread.count(user)
+        return commands == ["MGET"]
+
+    announce(buffer(), "1", [str(bob.pk)])
+    assert (is_cached(alice), is_cached(bob)) == (True, False)
+    redis_client.delete(buffer().key("intents"))
+    assert is_cached(bob)
 
 
 @pytest.mark.keys

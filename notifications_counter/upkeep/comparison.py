@@ -100,7 +100,7 @@ class Comparison:
         try:
             return count_rows(self.counter, pks)
         except OperationalError as error:
-            if not connections[self.counter.db].is_usable():
+            if not connections[self.counter.db].is_usable():  # only faster
                 raise
             if len(pks) > 1:
                 return {pk: rows for each in pks for pk, rows in self.count_or_skip([each]).items()}

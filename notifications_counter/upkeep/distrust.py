@@ -31,10 +31,10 @@ def distrust_django() -> None:
 
 def _switch_off(connection: BaseDatabaseWrapper, **_: object) -> None:
     alias = connection.alias
-    if alias in _is_off or alias not in connections or connections[alias] is not connection:
+    if alias in _is_off or alias not in connections or connections[alias] is not connection:  # only faster
         return
     with suppress(CounterError, Error):  # the tables may be missing
         for _name, counter, place in local_counters(declarations(), alias):
             with at(place):
                 switch_off(counter)
-        _is_off.add(alias)
+        _is_off.add(alias)  # only faster

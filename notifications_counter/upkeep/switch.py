@@ -132,15 +132,15 @@ def switch_redis_off(counter: Declaration) -> None:
             counter.buffer.switch_off()
 
 
-def switch_on(counter: Declaration) -> float:
+def switch_on(counter: Declaration) -> float | None:
     """Have writers tell Redis again, as after a change of the declaration. Returns for how many seconds readers go on
-    to count rows. Does nothing unless counting is off. BufferUnavailable if Redis can't be told; then nothing has
+    to count rows; None, and does nothing, if counting is on. BufferUnavailable if Redis can't be told; then nothing has
     changed."""
     forbid_transaction(counter.db)
     with transaction.atomic(using=counter.db):
         row, _ = _lock_row(counter)
         if not row.off_since:
-            return 0.0
+            return None
         _start_waiting(counter, row, when_all_tell())
     report("on", counter, wait=round(seconds_to_wait(row)))
     return seconds_to_wait(row)

@@ -98,9 +98,11 @@ def test_a_deployment(alice, bob, caplog):
         unread.invalidate()
         assert not is_ready()
         unheard(create, bob)  # by an old process, which tells nobody
+        request = DoubtRequest.objects.create(counter="unread", owner_key=str(alice.pk))
         for _ in range(2):
             assert_reads(alice, bob)
             old.heal()
+            assert DoubtRequest.objects.filter(pk=request.pk).exists()  # nobody has been told
             old.flush()
             with pytest.raises(ConfigurationError, match="Restart this process"):
                 old.invalidate()

@@ -43,6 +43,7 @@ from tests.support import (
     together,
     total_key,
     unheard,
+    wait_no_longer,
     wait_until,
 )
 from tests.tasks.counters import open_issues, urgent_issues, visible_posts
@@ -94,6 +95,22 @@ def test_counts_are_stored_in_chunks(healed, monkeypatch):
     assert (unread.flush(), stored(keys[0]), stored(keys[1])) == (Result(2), 0, 3)
     assert unread.flush() == Result()
     assert_exact(*keys)
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="Its lock is that of the whole file.")
+def test_a_flush_that_waits_too_long(healed, alice):
+    """It stores nothing, and does not take it for stored."""
+    create(alice)
+    unread.flush()
+    create(alice)
+    with OtherConnection() as other:
+        other.run(wait_no_longer)
+        with transaction.atomic():
+            UserNotificationsCount.objects.select_for_update().get(pk=alice.pk)
+            with pytest.raises(OperationalError):
+                other.run(unread.flush)
+    assert (unread.flush(), stored(alice)) == (Result(1), 2)
+    assert_exact(alice)
 
 
 def test_two_counters_store_in_the_same_rows(all_healed, house, garden):

@@ -3,7 +3,7 @@ and corrected, whatever is right is left alone."""
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,6 +17,7 @@ from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.models import CounterState, DoubtRequest, Notification, UserNotificationsCount
 from notifications_counter.monitoring.status import read_counter
+from notifications_counter.signals import event_reported
 from notifications_counter.upkeep import walk
 from notifications_counter.upkeep.findings import Difference, Result
 from notifications_counter.upkeep.walk import Walker
@@ -100,6 +101,27 @@ def test_a_walk_at_full_speed_waits_for_no_clock(restored):
     assert_heals(*restored)
 
 
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """How many owners were compared so far, as each page says."""
+    found: list[int] = []
+
+    def note(event: str, fields: Any, **_: Any) -> None:
+        found.extend([fields["owners"]] if event == "compared" else [])
+
+    event_reported.connect(note)
+    yield found
+    event_reported.disconnect(note)
+
+
+def test_a_site_may_follow_each_page(restored, compared):
+    unread.heal(PATIENCE)
+    assert compared == [2, 4, 6, 8, 9]
+    compared.clear()
+    unread.recount()
+    assert compared == [2, 4, 6, 8, 9]
+
+
 # --------------------------------------------------------------------------------------------------------------- gently
 class Clock:
     """Time that passes when a test says so."""
@@ -136,7 +158,7 @@ def clock(users: list[Any], monkeypatch: pytest.MonkeyPatch) -> Any:
         yield clock
 
 
-def test_a_gentle_walk_compares_a_page_in_a_heal_and_rests(users, clock):
+def test_a_gentle_walk_compares_a_page_in_a_heal_and_rests(users, clock, compared):
     """It takes a twentieth of the time at most, and comes once in WALK_SECONDS. What is wrong is reported, and what is
     right keeps a cached total."""
     unread.counts(users)
@@ -151,6 +173,7 @@ def test_a_gentle_walk_compares_a_page_in_a_heal_and_rests(users, clock):
         clock.seconds += 5
         assert len(found) < 100
     assert found == [2, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0]
+    assert compared == [2, 2, 2, 2, 1]
     assert seen == [
         Difference(users[3].pk, 1, 2),
         Difference(users[7].pk, 6, 1),

@@ -37,6 +37,7 @@ from tests.support import (
     rows,
     sent,
     undone,
+    wait_no_longer,
 )
 from tests.test_signals import heard
 
@@ -427,19 +428,12 @@ def test_a_copy_that_writes_while_redis_is_down(alice):
 
 
 # ------------------------------------------------------------------------------------------ failures
-LIMITS = {
-    "postgresql": "SET lock_timeout = 10",
-    "mysql": "SET innodb_lock_wait_timeout = 1",
-    "sqlite": "PRAGMA busy_timeout = 10",
-}
-
-
 def test_a_statement_that_waits_too_long(alice):
     """The server may go on with it, so its owner is in flight until the flusher heals."""
     assert unread.count(alice) == 0
     users = type(alice).objects.filter(pk=alice.pk)
     with OtherConnection() as other:
-        other.run(execute, LIMITS[connection.vendor])
+        other.run(wait_no_longer)
         with transaction.atomic():
             users.select_for_update().update(username="locked")
             with pytest.raises(OperationalError):

@@ -3,12 +3,13 @@
 -- ARGV  1 owners, as JSON  2 fingerprint of the declaration  3 token of the leases  4 seconds that they last
 -- Reply the index of each owner with a lease
 local owners, leased = cjson.decode(ARGV[1]), {}
-local flying, is_everyone = which_fly(owners)
+local may_fly = redis.call('EXISTS', intents) == 1
+local function flies(owner) return may_fly and redis.call('HEXISTS', in_flight, owner) == 1 end
 -- rule: declared_read
-if fingerprint ~= ARGV[2] or is_everyone then return leased end
+if fingerprint ~= ARGV[2] or flies(EVERYONE) then return leased end
 for i, owner in ipairs(owners) do
   -- rule: flying
-  if not flying[i] and redis.call('SET', total_of(owner), '?' .. ARGV[3], 'NX', 'EX', ARGV[4]) then
+  if not flies(owner) and redis.call('SET', total_of(owner), '?' .. ARGV[3], 'NX', 'EX', ARGV[4]) then
     leased[#leased + 1] = i
   end
 end

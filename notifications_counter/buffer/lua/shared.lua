@@ -77,13 +77,6 @@ local function tell_listeners(owners)
   if #named > 0 then redis.pcall('PUBLISH', base .. ':live', cjson.encode(named)) end
 end
 
--- Returns a list that is true where an owner is in flight, and whether everyone is. Without any intent, nobody is.
-local function which_fly(owners)
-  if redis.call('EXISTS', intents) == 0 then return {}, false end -- only faster
-  local flying = #owners > 0 and redis.call('HMGET', in_flight, unpack(owners)) or {}
-  return flying, redis.call('HEXISTS', in_flight, EVERYONE) == 1
-end
-
 -- Takes an owner of an intent out of flight. Returns how many other intents name the owner.
 local function land(owner)
   local others = redis.call('HINCRBY', in_flight, owner, -1)

@@ -39,8 +39,8 @@ class Command(CounterCommand):
             self.say(f"{local.name}: Redis is unavailable. The flusher tells it as soon as it answers.")
 
     def switch_on(self, local: LocalCounter[Counter]) -> None:
-        if not state_row(local.counter).exclude(off_since=None).exists():
-            self.say(f"{local.name}: counting is on already.")
-            return
         seconds = switch_on(local.counter)
-        self.say(f"{local.name}: counting is on. Reads count rows for another {duration(seconds)}.")
+        if seconds is None:
+            self.say(f"{local.name}: counting is on already.")
+        else:
+            self.say(f"{local.name}: counting is on. Reads count rows for another {duration(seconds)}.")
