@@ -11,6 +11,7 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.db import OperationalError, connection, transaction
 
+from notifications_counter.buffer import Buffer
 from notifications_counter.counters import unread
 from notifications_counter.exceptions import NotInTransaction
 from notifications_counter.models import DoubtRequest, Notification, UserNotificationsCount
@@ -23,6 +24,7 @@ from notifications_counter.testing import isolated_counters
 from notifications_counter.timeseries import get_counter
 from notifications_counter.upkeep import comparison, flush
 from notifications_counter.upkeep.findings import Difference, Result
+from notifications_counter.upkeep.flush import MAX_COMPARED_TOTAL
 from tests.support import (
     PATIENCE,
     TELLS_TRANSACTIONS,
@@ -95,6 +97,26 @@ def test_counts_are_stored_in_chunks(healed, monkeypatch):
     assert (unread.flush(), stored(keys[0]), stored(keys[1])) == (Result(2), 0, 3)
     assert unread.flush() == Result()
     assert_exact(*keys)
+
+
+def test_a_slow_flusher_stores_nothing_over_what_others_have_stored(healed, alice, monkeypatch):
+    fetch = Buffer.fetch
+
+    def overtaken(self: Buffer, *args: Any) -> Any:
+        monkeypatch.undo()
+        found = fetch(self, *args)
+        with OtherConnection() as other:
+            other.run(unread.flush)
+            create(alice)
+            other.run(unread.flush)
+        return found
+
+    create(alice, MAX_COMPARED_TOTAL + 1)
+    unread.count(alice)  # cached, and too many to be compared
+    monkeypatch.setattr(Buffer, "fetch", overtaken)
+    unread.flush()
+    assert stored(alice) == MAX_COMPARED_TOTAL + 2
+    assert_exact(alice)
 
 
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="Its lock is that of the whole file.")
