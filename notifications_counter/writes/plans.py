@@ -161,8 +161,6 @@ def locked(statement: Statement, effects: Effects) -> Outcome:
         return not_said(statement, effects)
     rows = lock_rows(query, connection, counters)
     result, number, _ = statement.execute()
-    if not number:
-        return result, {}
     if not says_whose or number > rows.total():
         return result, seen_afterwards(statement, effects, rows, number)
     change: Change = {}

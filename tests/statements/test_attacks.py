@@ -210,6 +210,17 @@ def test_a_span_of_time(write, alice, bob, make_user):
     assert_exact(alice, bob, carol, in_doubt=None)
 
 
+def test_rows_before_now_and_no_others(alice, bob):
+    notify(alice, 2)
+    objects.create(user=alice, title="later", created_at=timezone.now() + timedelta(hours=1))
+    assert_reads(alice, bob)
+    assert objects.filter(created_at__lt=Now()).update(user=bob) == 2
+    assert_reads(alice, bob)
+    assert objects.filter(created_at__lt=Now()).delete()[0] == 2
+    assert objects.get().title == "later"
+    assert_exact(alice, bob, in_doubt=None)
+
+
 def test_many_rows_before_now(alice, bob):
     """More than are updated by their primary keys."""
     notify(alice, 1002)
@@ -354,6 +365,19 @@ def test_a_field_of_another_package_is_set(house):
         assert counter.count(house) == 2
         assert model.objects.filter(project=house, label=None).update(label="x") == 2
         assert counter.count(house) == 0
+        assert_exact(house, counter=counter, in_doubt=None)
+
+
+def test_texts_that_the_database_takes_for_equal(house):
+    """By default, MySQL and MariaDB count rows with "NEW" where the condition says "new"."""
+    collation = "NOCASE" if connection.vendor == "sqlite" else None
+    fields = {"state": models.CharField(max_length=9, db_collation=collation), "closed": models.BooleanField()}
+    with counted("cases", Q(state="new", closed=False), **fields) as (model, counter):
+        assert counter.count(house) == 0
+        for state in ("NEW", "new", "old"):
+            model.objects.create(project=house, state="", closed=True)
+            assert model.objects.filter(project=house, closed=True).update(state=state, closed=False) == 1
+            assert counter.count(house) == model.objects.filter(state="new").count()
         assert_exact(house, counter=counter, in_doubt=None)
 
 

@@ -1,11 +1,14 @@
 """Rows whose instances do not say what is written, because a field of another package may set any column."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connection, models
 from django.db.models import F
+from django.db.models.functions import Now
 from django.test.utils import isolate_apps
+from django.utils import timezone
 
 from .models import BaseTicket, Ticket
 from .support import COUNTERS, assert_counted, doubts
@@ -69,6 +72,15 @@ def test_owners_that_an_expression_sets_by_keys_are_read_back(ann, ben, owners):
     assert Ticket.objects.filter(pk__in=[rows[2].pk, -1]).update(agent=F("reviewer"), id=F("id") + 1000) == 1
     assert_counted(owners, doubt=True)
     assert Ticket.objects.filter(pk=-1).update(agent=F("reviewer")) == 0
+
+
+def test_owners_that_an_expression_sets_before_now(ann, ben, owners):
+    """The rows are named by their keys before, so that it is known whose they become."""
+    Ticket.objects.create(agent=ann, reviewer=ben, due=timezone.now() - timedelta(hours=1))
+    assert_counted(owners)
+    assert Ticket.objects.filter(due__lt=Now()).update(agent=F("reviewer")) == 1
+    assert_counted(owners, doubt=True)
+    assert max(doubts(counter) for counter in COUNTERS) == 2
 
 
 @pytest.mark.parametrize("change", [{"agent": F("reviewer")}, {"agent": F("reviewer"), "id": F("id") + 1000}])

@@ -1,6 +1,7 @@
 """Transactions, savepoints, rollbacks and hooks: the deltas go with the rows."""
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from itertools import product
@@ -22,6 +23,7 @@ from notifications_counter.models import DoubtRequest, Notification
 from notifications_counter.writes import log
 from notifications_counter.writes.endings import beginnings
 from tests.support import (
+    PATIENCE,
     TELLS_TRANSACTIONS,
     OtherConnection,
     assert_exact,
@@ -38,6 +40,7 @@ from tests.support import (
     sent,
     undone,
     wait_no_longer,
+    wait_until,
 )
 from tests.test_signals import heard
 
@@ -120,6 +123,40 @@ def test_a_failed_statement_that_nobody_minds(alice, fail):
     assert unread.count(alice) == rows(alice) == (3 if is_lost else 4)
     assert said == ([] if is_lost else [(unread, {alice.pk: 4})])
     assert_exact(alice, in_doubt=None)
+
+
+@pytest.mark.skipif(connection.vendor != "mysql", reason="Others refuse to go on, or know no deadlocks.")
+def test_a_deadlock_that_nobody_minds(alice, bob, make_user):
+    """The server has rolled back everything, and the transaction goes on as another one."""
+    carol = make_user()
+    mine, theirs = notify(bob, 2)
+    locked = objects.select_for_update()
+    waiting = (
+        "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%FOR UPDATE' AND id <> CONNECTION_ID()"
+    )
+    is_theirs = threading.Event()
+
+    def others() -> None:
+        with transaction.atomic():
+            create(carol, 20)  # the server rolls back who has written less
+            locked.get(pk=theirs.pk)
+            is_theirs.set()
+            locked.get(pk=mine.pk)
+
+    assert unread.count(alice) == 0  # cached
+    with OtherConnection() as other:
+        with transaction.atomic():
+            create(alice)
+            locked.get(pk=mine.pk)
+            rest = other.start(others)
+            assert is_theirs.wait(PATIENCE)
+            wait_until(lambda: execute(waiting) == [(1,)])
+            with suppress(OperationalError):
+                locked.get(pk=theirs.pk)
+            create(alice)
+        rest.result(PATIENCE)
+    assert unread.count(alice) == rows(alice) == 1
+    assert_exact(alice, bob, carol, in_doubt=None)
 
 
 @pytest.mark.once
@@ -431,13 +468,12 @@ def test_a_copy_that_writes_while_redis_is_down(alice):
 def test_a_statement_that_waits_too_long(alice):
     """The server may go on with it, so its owner is in flight until the flusher heals."""
     assert unread.count(alice) == 0
-    users = type(alice).objects.filter(pk=alice.pk)
     with OtherConnection() as other:
         other.run(wait_no_longer)
         with transaction.atomic():
-            users.select_for_update().update(username="locked")
+            objects.create(pk=1000, user=alice, title="x")
             with pytest.raises(OperationalError):
-                other.run(create, alice)
+                other.run(objects.create, pk=1000, user=alice, title="the same key")
     assert unread.buffer.status().intents == 1
     assert_reads(alice)
     assert_heals(alice)
