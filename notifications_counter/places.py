@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Generic, NamedTuple, TypeVar
@@ -109,10 +109,9 @@ class LocalCounter(NamedTuple, Generic[C]):
 
 
 def local_counters(
-    counters: Iterable[C], database: str | None = None, schema: str | None = None
+    counters: Collection[C], database: str | None = None, schema: str | None = None
 ) -> list[LocalCounter[C]]:
     """Return every counter at each of its places."""
-    counters = list(counters)
     found = places([counter.source for counter in counters], database, schema)
     return [local for counter in counters for local in _named(counter, found[counter.source])]
 

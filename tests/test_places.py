@@ -17,6 +17,7 @@ from notifications_counter.failures import at_each
 from notifications_counter.models import DatabaseId
 from notifications_counter.places import LocalCounter, Place, local_counters, visible_counters
 from notifications_counter.places import _has_tables as has_tables
+from notifications_counter.places import _places_in as places_in
 
 pytestmark = pytest.mark.once
 
@@ -58,6 +59,9 @@ def test_a_database_out_of_reach_is_a_place_and_one_without_our_tables_is_none(m
     names.side_effect = [["other"], [DatabaseId._meta.db_table], OperationalError("gone"), ImproperlyConfigured()]
     assert [has_tables("blue") for _ in range(4)] == [False, True, True, False]
     closed.assert_called_once()
+    connection.set_schema = connection.cursor = mock.Mock(side_effect=OperationalError("gone"))
+    assert places_in("blue", "tenant") == [TENANT._replace(alias="blue")]
+    assert closed.call_count == 2
 
 
 def test_all_places_are_seen_outside_of_tenants():

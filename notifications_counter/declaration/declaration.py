@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
 
@@ -36,7 +36,7 @@ _by_table: dict[str, tuple[Declaration, ...]] | None = None  # until models are 
 NAME = re.compile(r"[^{}\x00-\x1f\x7f]{1,100}")
 
 
-def declarations() -> Iterable[Declaration]:
+def declarations() -> Collection[Declaration]:
     """Return every declaration, in the order they were made."""
     return _declarations.values()
 

@@ -14,6 +14,7 @@ from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
 import servers
+from notifications_counter import timeseries
 from notifications_counter.conf import options
 from notifications_counter.counters import unread
 from notifications_counter.databases import identity
@@ -73,6 +74,8 @@ def test_a_database_without_the_table_counts_rows_and_keeps_nothing(kept: Any, r
         for work in (unread.flush, unread.invalidate):
             with pytest.raises(BufferUnavailable, match=r"\A((?!LINE 1|\n).)*`manage\.py migrate`"):
                 work()
+        with pytest.raises(BufferUnavailable, match="cannot be read"):
+            timeseries.update_counter("hits")
         with transaction.atomic():
             assert unread.count(kept) == 4
             assert rows(kept) == 4  # the transaction was not spoiled

@@ -1,15 +1,16 @@
 import re
+from contextlib import nullcontext
 from datetime import timedelta
 
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
 from notifications_counter.exceptions import NotInTransaction
 from notifications_counter.inbox import retention
 from notifications_counter.inbox.retention import prune
 from notifications_counter.models import Notification
-from tests.support import OtherConnection, assert_exact
+from tests.support import OtherConnection, assert_exact, execute
 
 from ..management.test_commands import run
 from ..writes.test_transactions import by_hand
@@ -79,6 +80,25 @@ def test_what_others_have_locked_is_left(healed, alice, small_batches):
         result = other.run(prune, 90 * DAY)
     assert (result.deleted, result.in_use) == (2, 1)
     assert left(alice) == [99]
+    assert_exact(alice, in_doubt=None)
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite locks the whole database.")
+@pytest.mark.parametrize(("state", "number"), [("40001", 1213), ("57014", 3024)], ids=["conflict", "time limit"])
+def test_a_deletion_that_gives_way_is_left_for_the_next_run(healed, alice, state, number):
+    notify(alice, 100)
+    what = f"SIGNAL SQLSTATE '{state}' SET MYSQL_ERRNO = {number}, MESSAGE_TEXT = 'refused'"
+    if connection.vendor == "postgresql":
+        body = f"BEGIN RAISE EXCEPTION USING ERRCODE = '{state}'; END"
+        execute(f"CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")
+        what = "EXECUTE FUNCTION refuse()"
+    execute(f"CREATE TRIGGER refuse BEFORE DELETE ON {Notification._meta.db_table} FOR EACH ROW {what}")
+    try:
+        with nullcontext() if state == "40001" else pytest.raises(OperationalError):
+            assert (prune(90 * DAY).deleted, left(alice)) == (0, [100])
+    finally:
+        execute("DROP FUNCTION refuse CASCADE" if connection.vendor == "postgresql" else "DROP TRIGGER refuse")
+    assert prune(90 * DAY).deleted == 1
     assert_exact(alice, in_doubt=None)
 
 

@@ -37,6 +37,17 @@ def notify(users: list[Any]) -> None:
     Notification.objects.bulk_create(Notification(user=user, title="x") for user in users for _ in range(2))
 
 
+def test_a_user_who_may_not_ask_for_info(nodes, users):
+    """Managed servers may forbid it. Then a failover may not be noticed, and all else works."""
+    client = client_of("default")
+    for node in client.redis.get_primaries():
+        client.redis.execute_command("ACL SETUSER", "default", "-info", target_nodes=node)
+    assert client.infos() == [{}]
+    unread.heal()
+    notify(users)
+    assert_exact(*users)
+
+
 def test_everything_is_exact(nodes, users):
     unread.heal()
     del vars(client_of("default"))["redis"]  # as in a process that does not know the nodes yet

@@ -5,6 +5,7 @@ import gc
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -47,6 +48,26 @@ def server(use, server) -> Iterator[servers.Server]:
     unread.heal()
     with entries(RETRY_AFTER=0):
         yield server
+
+
+def test_a_connection_that_was_given_back_keeps_nothing_of_a_thread(server, alice):
+    """Otherwise, it would grow with every thread that has held it."""
+    noted: list[str] = []
+    with ExitStack() as stack:
+        for name in ("register_connect_callback", "deregister_connect_callback"):
+            real = getattr(redis.Connection, name)
+
+            def call(*arguments: Any, real: Any = real, name: str = name) -> None:
+                noted.append(name)
+                real(*arguments)
+
+            stack.enter_context(mock.patch.object(redis.Connection, name, call))
+        for _ in range(3):
+            with OtherConnection() as other:
+                other.run(unread.count, alice)
+            gc.collect()
+        wait_until(lambda: noted.count("deregister_connect_callback") == 3)
+    assert noted.count("register_connect_callback") == 3
 
 
 @pytest.fixture

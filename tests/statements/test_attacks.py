@@ -34,6 +34,7 @@ from tests.support import (
     notify,
     redis_out_of_reach,
     rows,
+    sent,
     session,
     wait_until,
 )
@@ -366,6 +367,16 @@ def test_a_field_of_another_package_is_set(house):
         assert model.objects.filter(project=house, label=None).update(label="x") == 2
         assert counter.count(house) == 0
         assert_exact(house, counter=counter, in_doubt=None)
+
+
+def test_a_table_whose_name_needs_quotes(house):
+    with counted("Some Table", Q()) as (model, counter):
+        model.objects.create(project=house)
+        assert counter.count(house) == 1
+        with sent() as commands:
+            counter.count(house)
+        assert commands == ["MGET"]  # it was cached
+        assert_exact(house, counter=counter)
 
 
 def test_texts_that_the_database_takes_for_equal(house):

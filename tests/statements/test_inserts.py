@@ -10,6 +10,9 @@ from django.db.models.functions import Now
 from django.test.utils import isolate_apps
 from django.utils import timezone
 
+from tests.support import execute
+
+from .counters import open_tickets
 from .models import BaseTicket, Ticket
 from .support import COUNTERS, assert_counted, doubts
 
@@ -91,3 +94,16 @@ def test_owners_that_an_expression_sets(change, ann, ben, owners):
     assert Ticket.objects.filter(agent=ann).update(**change) == 1
     assert_counted(owners, doubt=True)
     assert Ticket.objects.filter(title="nobody's").update(**change) == 0
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="Others store no text in a column of integers.")
+def test_a_row_whose_owner_is_no_primary_key(ann, owners):
+    first, _ = Ticket.objects.bulk_create([Ticket(agent=ann), Ticket(agent=ann)])
+    assert_counted(owners)
+    table = Ticket._meta.db_table
+    with connection.constraint_checks_disabled():
+        execute(f"UPDATE {table} SET agent_id = 'nobody' WHERE id = {first.pk}")
+        open_tickets.recount([ann.pk])
+        assert Ticket.objects.filter(pk__gt=0).update(closed=True) == 2
+        assert open_tickets.count(ann) == 0
+        execute(f"DELETE FROM {table} WHERE id = {first.pk}")

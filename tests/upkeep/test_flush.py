@@ -9,17 +9,18 @@ from uuid import UUID
 
 import pytest
 from django.contrib.auth import get_user_model
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError, connection, connections, transaction
 
 from notifications_counter.buffer import Buffer
 from notifications_counter.counters import unread
-from notifications_counter.exceptions import NotInTransaction
+from notifications_counter.exceptions import ConfigurationError, NotInTransaction
 from notifications_counter.models import DoubtRequest, Notification, UserNotificationsCount
 from notifications_counter.monitoring.history import history
 from notifications_counter.monitoring.status import read_counter
 from notifications_counter.redis.client import read_all_owed
 from notifications_counter.signals import event_reported
 from notifications_counter.sql.counts import count_rows
+from notifications_counter.sql.target import Target
 from notifications_counter.testing import isolated_counters
 from notifications_counter.timeseries import get_counter
 from notifications_counter.upkeep import comparison, flush
@@ -133,6 +134,12 @@ def test_a_flush_that_waits_too_long(healed, alice):
                 other.run(unread.flush)
     assert (unread.flush(), stored(alice)) == (Result(1), 2)
     assert_exact(alice)
+
+
+def test_another_database_is_refused(monkeypatch):
+    monkeypatch.setattr(connections["default"], "vendor", "oracle")
+    with pytest.raises(ConfigurationError, match="not a database of 'oracle'"):
+        Target(unread, connections["default"]).store({1: 1})
 
 
 def test_two_counters_store_in_the_same_rows(all_healed, house, garden):
