@@ -13,7 +13,7 @@ from notifications_counter import places as module
 from notifications_counter.counters import unread
 from notifications_counter.databases.routing import working_on
 from notifications_counter.exceptions import BufferUnavailable
-from notifications_counter.failures import at_each
+from notifications_counter.failures import Failures, at_each
 from notifications_counter.models import DatabaseId
 from notifications_counter.places import LocalCounter, Place, local_counters, visible_counters
 from notifications_counter.places import _has_tables as has_tables
@@ -92,3 +92,24 @@ def test_an_outage_of_redis_is_logged_once_and_a_mistake_is_raised(monkeypatch, 
         run()
     assert mistake.value.__notes__ == ["d"]
     assert [record.reason.partition(":")[0] for record in caplog.records] == ["a", "c"]
+
+
+def test_a_loop_logs_an_outage_once_and_its_end(caplog):
+    failures = Failures("flush_counters")
+
+    def run(*errors: Exception) -> tuple[bool, int]:
+        for error in errors:
+            with failures.caught():
+                raise error
+        return failures.end_run(), len(caplog.records)
+
+    gone, mistake = OperationalError("gone"), KeyError("mistake")
+    runs = [run(), run(gone), run(gone, mistake), run(mistake), run(), run()]
+    assert runs == [(False, 0), (True, 1), (True, 2), (True, 2), (False, 3), (False, 3)]
+    logged = [record for record in caplog.records if record.name == "notifications_counter"]
+    assert [(record.event, record.getMessage()) for record in logged] == [
+        ("run_failed", "gone (flush_counters is trying again)"),
+        ("run_failed", "'mistake' (flush_counters is trying again)"),
+        ("run_works", "flush_counters works again."),
+    ]
+    assert [bool(record.exc_info) for record in logged] == [False, True, False]

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest import mock
 
 import pytest
 import redis
@@ -35,6 +36,20 @@ def users(make_user) -> list[Any]:
 
 def notify(users: list[Any]) -> None:
     Notification.objects.bulk_create(Notification(user=user, title="x") for user in users for _ in range(2))
+
+
+def test_an_interrupt_before_a_reply(nodes, users):
+    """Nobody takes that reply for the one to the next command."""
+    unread.heal()
+    notify(users[:1])
+    right = unread.counts(users[:2])
+    node = nodes[0].url
+    with redis.Redis.from_url(node) as server:
+        server.client_pause(300)
+        interrupted = mock.patch.object(redis.Connection, "read_response", side_effect=KeyboardInterrupt)
+        with interrupted, pytest.raises(KeyboardInterrupt):
+            unread.count(users[1])
+        assert unread.count(users[0]) == right[users[0].pk] == 2
 
 
 def test_a_user_who_may_not_ask_for_info(nodes, users):

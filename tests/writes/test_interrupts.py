@@ -83,7 +83,7 @@ def catch_and_commit(user: Any) -> None:
     with transaction.atomic():
         error = None
         try:
-            create(user)
+            objects.create(user=user, title="x")
         except BaseException as caught:
             error = caught
         if error is None:
@@ -130,6 +130,7 @@ def test_an_exception_at_any_line(use, server, act: Callable[[Any], None], kind:
         user = get_user_model().objects.create_user(username=f"u{len(users)}")
         users.append(user)
         objects.create(user=user, title="first")
+        assert unread.count(user) == 1  # cached
         error = kind(f"at line {len(users)}")
         caught: BaseException | None = None
         try:

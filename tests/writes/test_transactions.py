@@ -372,6 +372,13 @@ def test_transaction_by_hand(alice, bob, how, change):
     assert not DoubtRequest.objects.exists()
 
 
+def test_an_error_in_a_transaction_by_hand_reaches_the_site(alice):
+    one, *_ = notify(alice)
+    with by_hand("autocommit off", "ROLLBACK"), pytest.raises(IntegrityError):
+        Notification(pk=one.pk, user=alice, title="the same key").save(force_insert=True)
+    assert_heals(alice)
+
+
 @pytest.mark.skipif(TELLS_TRANSACTIONS, reason="Only mysqlclient doesn't tell.")
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
 def test_a_transaction_of_which_the_driver_does_not_tell(alice, end):
