@@ -372,6 +372,15 @@ def test_transaction_by_hand(alice, bob, how, change):
     assert not DoubtRequest.objects.exists()
 
 
+def test_a_commit_by_hand_tells_nothing_more(alice):
+    with by_hand("autocommit off", "ROLLBACK"):
+        objects.bulk_create([Notification(user=alice, title="x")])
+        with sent() as commands:
+            transaction.commit()
+        assert commands == []
+    assert_heals(alice)
+
+
 def test_an_error_in_a_transaction_by_hand_reaches_the_site(alice):
     one, *_ = notify(alice)
     with by_hand("autocommit off", "ROLLBACK"), pytest.raises(IntegrityError):
