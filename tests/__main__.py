@@ -57,7 +57,7 @@ ONCE = (
 )
 ALL = (
     Run("sqlite", "redis", "string", "once or not once"),
-    Run("postgresql", "redis", "int", "not once"),
+    Run("postgresql", "redis", "uuid", "not once"),
     Run("mariadb", "valkey", "uuid", "not once"),
     Run("mysql", "redis", "string", "not once and not slow"),
     Run("postgresql", "valkey", "string", "keys"),

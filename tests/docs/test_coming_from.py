@@ -21,7 +21,7 @@ pytestmark = [
 PAGE = page("howto/coming-from.md")
 TABLE = """
     CREATE TABLE notifications_notification (
-        id serial PRIMARY KEY, level varchar(20) DEFAULT 'info', recipient_id bigint NOT NULL, unread boolean NOT NULL,
+        id serial PRIMARY KEY, level varchar(20) DEFAULT 'info', recipient_id {} NOT NULL, unread boolean NOT NULL,
         actor_content_type_id integer NOT NULL, actor_object_id varchar(255) NOT NULL, verb varchar(255) NOT NULL,
         description text, "timestamp" timestamptz DEFAULT now(), deleted boolean DEFAULT false, data text
     )
@@ -42,13 +42,13 @@ def test_the_page_is_true(alice: Any, bob: Any, healed: Any) -> None:
         assert theirs in statement
         statement = statement.replace(theirs, our)
     theirs = (
-        (bob.pk, of_users, alice.pk, "called", True, False, '{"page": 7}'),
-        (bob.pk, of_others, bob.pk, "is of another model", True, False, None),
-        (bob.pk, of_users, alice.pk, "x" * 255, False, False, None),
-        (alice.pk, of_users, bob.pk, "was deleted", True, True, None),
+        (bob.pk, of_users, str(alice.pk), "called", True, False, '{"page": 7}'),
+        (bob.pk, of_others, str(bob.pk), "is of another model", True, False, None),
+        (bob.pk, of_users, str(alice.pk), "x" * 255, False, False, None),
+        (alice.pk, of_users, str(bob.pk), "was deleted", True, True, None),
     )
     with connection.cursor() as cursor:
-        cursor.execute(TABLE)
+        cursor.execute(TABLE.format(Notification._meta.get_field("user").db_type(connection)))
         cursor.executemany(INSERT, theirs)
         cursor.execute(statement)
         cursor.execute("DROP TABLE notifications_notification")
