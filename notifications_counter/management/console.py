@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -105,7 +105,9 @@ def add_places(parser: CommandParser) -> None:
     parser.add_argument("--schema", metavar="NAME", help="use only this tenant's schema (default: all)")
 
 
-def find_counters(counters: Iterable[Counter], database: str | None, schema: str | None) -> list[LocalCounter[Counter]]:
+def find_counters(
+    counters: Collection[Counter], database: str | None, schema: str | None
+) -> list[LocalCounter[Counter]]:
     """Return every counter at each of its places. CommandError if there is no such place."""
     found = local_counters(counters, database, schema)
     if not found and (database, schema) != (None, None):  # '' is a variable that was not set
