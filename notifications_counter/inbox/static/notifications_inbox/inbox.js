@@ -32,7 +32,11 @@
     const reply = await fetch(url, options).catch(() => null);
     const text = reply?.ok && (await reply.text().catch(() => ""));
     rows.forEach((row) => row.removeAttribute("aria-busy"));
-    if (reply?.type === "opaqueredirect") return list.say("ended");
+    if (reply?.type === "opaqueredirect") {
+      restore(list);
+      list.news = null;
+      return list.say("ended");
+    }
     if (!reply?.ok && reply?.status !== 404) {
       restore(list);
       // The CSRF token is of an earlier login, perhaps another user's, whose rows must not be changed.
@@ -77,7 +81,9 @@
     const boxes = boxesOf(list);
     const chosen = boxes.filter((box) => box.checked).length;
     all.checked = chosen === boxes.length;
-    list.root.querySelector("#nc-chosen").textContent = chosen || "";
+    const number = list.root.querySelector("#nc-chosen");
+    number.textContent = chosen || "";
+    list.root.querySelector("#nc-told").textContent = chosen ? number.parentElement.textContent : "";
     all.indeterminate = chosen > 0 && !all.checked;
   };
 
@@ -113,6 +119,7 @@
       restore(list);
       const row = rowsOf(list).find((row) => row.dataset.key === rows[0]?.dataset.key);
       row ? titleOf(row).focus() : list.focus();
+      list.report("restored", { end: () => {} });
     };
     list.report("deleted", { answer, end: () => finish(list, change) });
   };
@@ -197,7 +204,7 @@
       if (here < 0 && !list.root.dataset.url) return; // arrows scroll the page
       return go(event, rows.map((row) => controlsOf(row)[place] ?? titleOf(row)), here + DOWN[event.key]);
     }
-    if (!hasKeys) return;
+    if (!hasKeys || (at.closest("#nc-keys") && event.key !== "?")) return;
     const bulk = rows.some((row) => row.querySelector(":checked")) && list.root.querySelector(".nc-bulk");
     if (event.key in NEXT) {
       if (go(event, rows.map(titleOf), here + NEXT[event.key]) || here < 0 || !list.isFull) return;
@@ -223,6 +230,19 @@
     if (left && next && !next.closest("[popover]") && next.popoverTargetElement !== left) {
       (document.querySelector(".nc-menu:popover-open") ?? left).hidePopover(); // one may have opened the other
     }
+  });
+
+  // The menu from which the shortcuts were opened closes with them, and gives the focus back to its button.
+  document.addEventListener("toggle", ({ target, newState }) => {
+    const menu = target.id === "nc-keys" && newState === "closed" && document.querySelector("#nc-menu:popover-open");
+    if (!menu) return;
+    menu.hidePopover();
+    document.getElementById("nc-more").focus();
+  }, { capture: true });
+
+  document.addEventListener("focusin", ({ target }) => {
+    const keys = document.querySelector("#nc-keys:popover-open");
+    if (keys && !keys.contains(target)) keys.hidePopover();
   });
 
   document.addEventListener("notifications:list", (event) => tidy(listOf(event.target)));

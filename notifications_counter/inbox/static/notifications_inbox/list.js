@@ -42,9 +42,23 @@
     }
   };
 
+  // Change an element that has the focus: if it was replaced, screen readers would read it again.
+  const morph = (old, now) => {
+    for (const { name } of [...old.attributes]) if (!now.hasAttribute(name)) old.removeAttribute(name);
+    for (const { name, value } of now.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    const isAlike = old.children.length && old.children.length === now.children.length;
+    if (isAlike) [...old.children].forEach((child, i) => morph(child, now.children[i]));
+    else if (!old.isEqualNode(now)) old.replaceChildren(...now.childNodes);
+  };
+
   // Replace an element, but keep its ticks.
   const swap = (old, now) => {
     if (!old || !now || old.isEqualNode(now)) return old;
+    if (old.contains(document.activeElement)) {
+      now.hidden = old.hidden;
+      morph(old, now);
+      return old;
+    }
     for (const box of old.querySelectorAll(":checked")) {
       const same = now.querySelector(`[id="${box.id}"]`);
       if (same) same.checked = true;
@@ -152,6 +166,7 @@
           old.remove();
         } else if (!old.classList.contains("nc-gone")) {
           old.classList.add("nc-gone");
+          if (/[?&]show=unread/.test(this.url)) old.classList.add("nc-read");
           old.append(copy("gone"));
         }
       }
@@ -199,7 +214,8 @@
         prepare(this.fresh);
         const { id } = this.part.contains(document.activeElement) ? document.activeElement : {};
         this.isHeld && !this.isOther ? this.patch() : this.apply();
-        const isLost = () => id !== undefined && !this.part.contains(document.activeElement);
+        const isThere = () => this.part.contains(document.activeElement) && !document.activeElement.disabled;
+        const isLost = () => id !== undefined && !isThere();
         if (isLost()) document.getElementById(id)?.focus({ preventScroll: true });
         if (isLost()) this.focus({ preventScroll: true }); // it is gone, or disabled
         this.root.dispatchEvent(new CustomEvent("notifications:list", { bubbles: true }));
