@@ -4,8 +4,8 @@ connection next reads it, or the connection is closed."""
 import gc
 import subprocess
 import sys
+from collections import Counter as Tally
 from collections.abc import Iterator
-from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -52,22 +52,26 @@ def server(use, server) -> Iterator[servers.Server]:
 
 def test_a_connection_that_was_given_back_keeps_nothing_of_a_thread(server, alice):
     """Otherwise, it would grow with every thread that has held it."""
-    noted: list[str] = []
-    with ExitStack() as stack:
-        for name in ("register_connect_callback", "deregister_connect_callback"):
-            real = getattr(redis.Connection, name)
+    kept = Tally[redis.Connection]()  # callbacks of threads, by connection
+    register, deregister = redis.Connection.register_connect_callback, redis.Connection.deregister_connect_callback
 
-            def call(*arguments: Any, real: Any = real, name: str = name) -> None:
-                noted.append(name)
-                real(*arguments)
+    def registering(connection: redis.Connection, callback: Any) -> None:
+        kept[connection] += 1
+        register(connection, callback)
 
-            stack.enter_context(mock.patch.object(redis.Connection, name, call))
+    def deregistering(connection: redis.Connection, callback: Any) -> None:
+        kept[connection] -= connection in kept  # others are of tests before
+        deregister(connection, callback)
+
+    with (
+        mock.patch.object(redis.Connection, "register_connect_callback", registering),
+        mock.patch.object(redis.Connection, "deregister_connect_callback", deregistering),
+    ):
         for _ in range(3):
             with OtherConnection() as other:
                 other.run(unread.count, alice)
-            gc.collect()
-        wait_until(lambda: noted.count("deregister_connect_callback") == 3)
-    assert noted.count("register_connect_callback") == 3
+        assert kept
+        wait_until(lambda: gc.collect() >= 0 and not any(kept.values()))
 
 
 @pytest.fixture
