@@ -321,7 +321,14 @@ def test_conditions(declare, condition, what):
 
 
 def test_a_condition_with_the_time_of_the_start(declare):
-    assert "the time of its start" in declare(Notification, condition=Q(created_at__lt=timezone.now()))["E005"]
+    now = timezone.now().replace(microsecond=1)
+    for condition in (
+        Q(created_at__lt=now),
+        Q(created_at__gte=now - timedelta(days=30)),
+        Q(created_at__range=(now, now)),
+        Q(created_at__lt=Coalesce("seen_at", Value(now))),
+    ):
+        assert "the time at which a process started" in declare(Notification, condition=condition)["E005"]
 
 
 def test_fast_conditions(declare):

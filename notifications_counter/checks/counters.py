@@ -3,7 +3,6 @@ costs."""
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from datetime import datetime
 from types import UnionType
@@ -249,7 +248,9 @@ def check_changes(counter: Counter) -> Messages:
         hidden.append((f"{', '.join(changing)} in its condition may change by itself, as far as the app knows", hint))
     if any(map(_is_of_this_start, nodes)):
         hint = "Store what the condition needs in a column, such as `expired`, and update it."
-        hidden.append(("each process has another time in its condition, the time of its start", hint))
+        hidden.append(
+            ("its condition contains the time at which a process started, which differs between processes", hint)
+        )
     if settings.USE_TZ and any(map(_depends_on_time_zone, nodes)):
         hint = "Compare the datetime with other datetimes, as in due__gte, or give the expression a tzinfo."
         hidden.append(("its condition depends on the active time zone", hint))
@@ -271,9 +272,11 @@ def check_changes(counter: Counter) -> Messages:
 
 
 def _is_of_this_start(node: object) -> bool:
-    """Return whether this compares with the current time, as `timezone.now()` was when the counter was declared."""
-    value = getattr(node, "rhs", None)
-    return isinstance(value, datetime) and abs(value.timestamp() - time.time()) < 60
+    """Return whether this has a datetime that was computed from ``timezone.now()``: only such a one has microseconds,
+    unless it ends a day."""
+    value = getattr(node, "rhs", getattr(node, "value", None))
+    values = value if isinstance(value, list | tuple) else [value]
+    return any(isinstance(each, datetime) and each.microsecond not in (0, 999_999) for each in values)
 
 
 def _depends_on_time_zone(node: object) -> bool:

@@ -70,7 +70,7 @@ def _hook(kind: type[SQLCompiler], name: str) -> Execute:
         # If the method is inherited, others may still patch that of the parent.
         run = partial(original, compiler) if original else getattr(super(kind, compiler), name)
         counters = _counters_of(compiler)
-        if not counters:  # only faster
+        if not counters:
             return run(*args, **kwargs)
         query, connection = compiler.query, compiler.connection
         fields = None  # those to return

@@ -180,7 +180,7 @@ class Ledger:
         return logs
 
     def _before_commit(self) -> None:
-        if not self._logs:  # only faster
+        if not self._logs:
             return
         connection, logs = self._connection(), self._take_logs()
         if has_failed(connection) or is_over(connection):  # then it commits nothing

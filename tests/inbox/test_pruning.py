@@ -83,7 +83,7 @@ def test_what_others_have_locked_is_left(healed, alice, small_batches):
     assert_exact(alice, in_doubt=None)
 
 
-@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite locks the whole database.")
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="Its triggers can't raise such errors.")
 @pytest.mark.parametrize(("state", "number"), [("40001", 1213), ("57014", 3024)], ids=["conflict", "time limit"])
 def test_a_deletion_that_gives_way_is_left_for_the_next_run(healed, alice, state, number):
     notify(alice, 100)

@@ -4,6 +4,9 @@ from functools import wraps
 from typing import Any
 
 import pytest
+from django.contrib.auth import get_user_model
+from django.db.models.sql import DeleteQuery
+from django.db.models.sql.constants import CURSOR
 
 from notifications_counter.counters import unread
 from notifications_counter.internals import SQLInsertCompiler
@@ -12,6 +15,12 @@ from tests.support import create
 from tests.test_checks import found
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
+
+
+def test_a_table_that_nobody_counts_is_left_alone():
+    """Whatever result somebody asks for."""
+    query = get_user_model().objects.filter(username="nobody").query.chain(DeleteQuery)
+    assert query.get_compiler("default").execute_sql(CURSOR).rowcount == 0
 
 
 @pytest.mark.once

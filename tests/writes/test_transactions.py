@@ -523,6 +523,12 @@ def test_a_connection_that_is_lost_in_a_transaction(alice, bob):
     assert_exact(alice, bob, in_doubt=None)
 
 
+def test_a_commit_without_a_connection(alice):
+    connection.close()
+    transaction.commit()
+    assert unread.count(alice) == 0
+
+
 def test_a_transaction_leaves_no_wrapper(alice):
     with transaction.atomic():
         create(alice)
