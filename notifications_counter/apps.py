@@ -13,17 +13,16 @@ class NotificationsCounterConfig(AppConfig):
     def ready(self) -> None:
         from . import checks  # noqa: F401
         from .databases.identity import look_up_after_migrate
-        from .internals import unknown_methods
         from .monitoring.history import keep
         from .signals import event_reported
         from .upkeep import new_tables
-        from .upkeep.distrust import distrust_django
+        from .upkeep.distrust import distrust, why_unhooked
         from .writes import hook
 
         autodiscover_modules("counters")
         event_reported.connect(keep)
-        if unknown_methods():
-            distrust_django()
+        if reason := why_unhooked():
+            distrust(reason)
         else:
             hook.install()
         pre_migrate.connect(new_tables.note_missing, sender=self)

@@ -50,6 +50,10 @@ def is_name(value: object) -> bool:
     return isinstance(value, str) and value != "" and value.isprintable() and not set(value) & set("{}")
 
 
+def _flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
 def _counters(value: object) -> bool:
     return isinstance(value, list | tuple) and all(
         name in BUILT_IN_COUNTERS and value.count(name) == 1 for name in value
@@ -80,6 +84,7 @@ class Entry(Generic[T]):
 class Options:
     """The entries in force, each with its default, a test of its values, and that test in words."""
 
+    ENABLED = Entry(True, _flag, "True or False")
     CACHE_ALIAS = Entry("default", is_name, "the name of a cache in CACHES")
     KEY_PREFIX = Entry("nc", is_name, "a non-empty string without braces or control characters")
     TOTAL_TTL = Entry(86400, _positive, "a positive integer, in seconds")

@@ -34,11 +34,7 @@ EVENTS = {
     ),
     "run_failed": Event("%(reason)s (%(command)s is trying again)", logging.ERROR),
     "run_works": Event("%(command)s works again.", logging.WARNING),
-    "unknown_django": Event(
-        "Django %(version)s is unknown: %(methods)s. Counting is switched off, and reads count rows. Upgrade "
-        "django-notifications-counter, or go back to the Django before. Then run `manage.py counting on`.",
-        logging.WARNING,
-    ),
+    "unhooked": Event("Counting is switched off, and reads count rows: %(reason)s.", logging.WARNING),
     "also_failed": Event("Failed, too: %(reason)s", logging.ERROR),
     "live_late": Event("Live counts are late, because Redis cannot be heard: %(reason)s", logging.WARNING),
     "unrecorded": Event("Not recorded: an event of type %(type)r: %(reason)s"),

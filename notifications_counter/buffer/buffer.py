@@ -61,7 +61,7 @@ class Buffer:
     ``expects_state``  whether a flusher has served the counter, as far as is known, so that Redis has `state`
     """
 
-    silent_until = 0.0  # by the monotonic clock; infinite, for all buffers, if Django was not tested
+    silent_until = 0.0  # by the monotonic clock; infinite, for all buffers, if there is no hook
 
     def __init__(self, client: Client, base: str, fingerprint: str, expects_state: bool):
         self.client = client

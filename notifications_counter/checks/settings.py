@@ -12,7 +12,8 @@ from django.db import connections
 
 from ..caches import SiteCache
 from ..conf import SETTING, mistakes, options
-from ..internals import NEWEST_DJANGO, unknown_methods
+from ..internals import NEWEST_DJANGO
+from ..upkeep.distrust import why_unhooked
 from ..writes.hook import missing
 from .counters import sound_counters
 from .messages import TAG, Messages, error, warning
@@ -37,7 +38,7 @@ def check_settings(**_: object) -> Messages:
 @register(TAG)
 def check_django(**_: object) -> Messages:
     """Check that this Django was tested, because the counters use private names of it: W008, which a site may silence.
-    W009 says that the counters don't count, because it lacks the methods that they wrap."""
+    W009 says that they don't count, because it lacks the methods that they wrap, or the site wants it so."""
     if django.VERSION[:2] > NEWEST_DJANGO:
         yield warning(
             "W008",
@@ -46,11 +47,12 @@ def check_django(**_: object) -> Messages:
             "Upgrade django-notifications-counter. If there is no release for it yet, run your tests with "
             "`manage.py recount_counters --dry-run` at their end, and silence this check.",
         )
-    if methods := unknown_methods():
+    if reason := why_unhooked():
         yield warning(
             "W009",
-            f"Counting is off, and reads count rows, because Django has changed: {', '.join(methods)}.",
-            "Upgrade django-notifications-counter, or go back to the Django before. Then run `manage.py counting on`.",
+            f"Counting is off, and reads count rows: {reason}.",
+            "Remove the entry, or else upgrade django-notifications-counter or go back to the Django before. Restart all "
+            "processes, then run `manage.py counting on`.",
         )
 
 
@@ -127,7 +129,7 @@ def check_tenants(**_: object) -> Messages:
 @register(TAG)
 def check_hook(**_: object) -> Messages:
     """Check that the app sees every statement that writes."""
-    for method in [] if unknown_methods() else missing():
+    for method in [] if why_unhooked() else missing():
         yield error(
             "E006",
             f"The counters do not see the statements that {method}() executes.",

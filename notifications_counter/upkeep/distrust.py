@@ -1,5 +1,5 @@
-"""Switches counting off on a Django that executes statements by other methods than those that were tested: the hook may
-not see what this process writes, so nobody may trust a cached total."""
+"""Switches counting off in a process without the hook: nobody sees what it writes, so nobody may trust a cached total.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from django.db import Error, connections
 from django.db.backends.signals import connection_created
 
 from ..buffer import Buffer
+from ..conf import SETTING, options
 from ..declaration import declarations
 from ..exceptions import CounterError
 from ..internals import BaseDatabaseWrapper, unknown_methods
@@ -22,10 +23,19 @@ _is_off = set[str]()
 """Aliases of databases whose counters this process has switched off."""
 
 
-def distrust_django() -> None:
+def why_unhooked() -> str:
+    """Return why this process has no hook: the site wants none, or Django executes statements by other methods than
+    those that were tested. Empty if it has one."""
+    if not options.ENABLED:
+        return f"{SETTING}['ENABLED'] is False"
+    methods = ", ".join(unknown_methods())
+    return f"Django {django.get_version()} has methods that were not tested: {methods}" if methods else ""
+
+
+def distrust(reason: str) -> None:
     """Let this process count rows, and switch counting off before it executes its first statement."""
     Buffer.silent_until = math.inf
-    report("unknown_django", version=django.get_version(), methods=", ".join(unknown_methods()))
+    report("unhooked", reason=reason)
     connection_created.connect(_switch_off)
 
 

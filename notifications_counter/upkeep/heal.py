@@ -8,10 +8,10 @@ from ..buffer.types import OWNERS_PER_CALL
 from ..conf import options
 from ..databases.isolation import forbid_transaction
 from ..declaration import Declaration
-from ..internals import unknown_methods
 from ..models import DoubtRequest
 from .findings import Result
 from .generations import begin_generation, forbid_other_rows
+from .distrust import why_unhooked
 from .phases import Phase, row_of, situation_of
 from .switch import settle, switch_off
 from .walk import Walker
@@ -25,7 +25,7 @@ def heal(counter: Declaration, seconds: float) -> Result:
     ``Counter.heal``."""
     forbid_transaction(counter.db)
     forbid_other_rows(counter)
-    if unknown_methods() and not row_of(counter).off_since:  # of a tenant that was made since
+    if why_unhooked() and not row_of(counter).off_since:  # of a tenant that was made since
         switch_off(counter)
     if not settle(counter):
         return Result()

@@ -6,9 +6,9 @@ from django.core.management.base import CommandError, CommandParser
 
 from ...counters import Counter, all_counters, counter_named
 from ...failures import at_each
-from ...internals import unknown_methods
 from ...monitoring.display import duration, moment
 from ...places import LocalCounter
+from ...upkeep.distrust import why_unhooked
 from ...upkeep.phases import state_row
 from ...upkeep.switch import switch_off, switch_on
 from ..console import CounterCommand, add_places, find_counters
@@ -25,8 +25,8 @@ class Command(CounterCommand):
     def handle(
         self, *, state: str, counter: list[str] | None, database: str | None, schema: str | None, **options: Any
     ) -> None:
-        if state == "on" and (methods := unknown_methods()):
-            raise CommandError(f"The counters don't know this Django: {', '.join(methods)}. See `manage.py check`.")
+        if state == "on" and (reason := why_unhooked()):
+            raise CommandError(f"This process would not count: {reason}. See `manage.py check`.")
         counters = [counter_named(name) for name in dict.fromkeys(counter)] if counter else all_counters()
         at_each(find_counters(counters, database, schema), self.switch_off if state == "off" else self.switch_on)
 

@@ -1,4 +1,5 @@
-"""A Django that executes statements by other methods than those that the hook wraps."""
+"""A process without the hook: its Django executes statements by other methods than those that the hook wraps, or the
+site wants none."""
 
 import subprocess
 import sys
@@ -43,8 +44,15 @@ for name, before, after in (("commit", "_commit()", "_commit(True)"), ("_commit"
     setattr(base.BaseDatabaseWrapper, name, vars(base)[name])
 """
 
+DISABLED = """
+from django.conf import settings
+settings.NOTIFICATIONS_COUNTER = {**settings.NOTIFICATIONS_COUNTER, "ENABLED": False}
+django.VERSION = tested
+"""
+
 SCRIPT = """
 import django
+tested = django.VERSION
 django.VERSION = (6, 9, 0, "final", 0)
 {change}
 django.setup()
@@ -69,14 +77,15 @@ call_command("flush_counters")
 
 
 @pytest.mark.parametrize(
-    ("change", "method"),
+    ("change", "reason"),
     [
         (RENAMED, "SQLUpdateCompiler.execute_rows(self, result_type)"),
         (COMMITS_OTHERWISE, "BaseDatabaseWrapper._commit(self, chain)"),
+        (DISABLED, "NOTIFICATIONS_COUNTER['ENABLED'] is False"),
     ],
-    ids=["renamed", "commits otherwise"],
+    ids=["renamed", "commits otherwise", "disabled"],
 )
-def test_rows_are_counted_while_a_process_uses_it(change, method, healed, alice, child_environment):
+def test_rows_are_counted_while_there_is_one(change, reason, healed, alice, child_environment):
     """And it is left alone: wrappers that expect other arguments would fail."""
     first, *_ = notify(alice)
     assert unread.count(alice) == 3
@@ -86,10 +95,10 @@ def test_rows_are_counted_while_a_process_uses_it(change, method, healed, alice,
     child = subprocess.run(command, env=child_environment, capture_output=True, text=True)
     assert child.returncode == 0, child.stdout + child.stderr
     assert child.stdout.splitlines()[:4] == ["3", "False", "2 inf", "[]"]
-    assert "is unknown: " in child.stderr  # the log
+    assert "is switched off" in child.stderr  # the log
     assert "W009) Counting is off" in child.stderr
-    assert method in child.stderr
-    assert unread.count(alice) == 2  # this process has the Django before
+    assert reason in child.stderr
+    assert unread.count(alice) == 2  # this process has the hook
     assert [problem.kind for problem in status_of(unread).problems] == ["off"]
 
 
