@@ -1,5 +1,4 @@
-"""Switches counting off in a process without the hook: nobody sees what it writes, so nobody may trust a cached total.
-"""
+"""Switches counting off in a process without the hook: nobody sees what it writes, so cached totals may be wrong."""
 
 from __future__ import annotations
 

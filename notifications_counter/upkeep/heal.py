@@ -9,9 +9,9 @@ from ..conf import options
 from ..databases.isolation import forbid_transaction
 from ..declaration import Declaration
 from ..models import DoubtRequest
+from .distrust import why_unhooked
 from .findings import Result
 from .generations import begin_generation, forbid_other_rows
-from .distrust import why_unhooked
 from .phases import Phase, row_of, situation_of
 from .switch import settle, switch_off
 from .walk import Walker
