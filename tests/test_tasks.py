@@ -1,6 +1,4 @@
 from contextlib import suppress
-from importlib import import_module
-from importlib.util import find_spec
 
 import pytest
 from django.db import connection
@@ -45,30 +43,13 @@ def test_the_next_run_has_a_connection(few_healed):
     assert connection.is_usable()
 
 
-# ----------------------------------------------------------------------------------------- schedulers, as on their page
-PAGE = page("howto/in-production.md")
-
-
 @pytest.mark.once
 def test_the_task_that_celery_beat_names(few_healed, alice):
     site = pytest.importorskip("celery").Celery()
     names: dict = {}
-    for block in python_blocks(section(PAGE, "Celery")):
+    for block in python_blocks(section(page("howto/in-production.md"), "Celery")):
         exec(block, names)
     (entry,) = names["CELERY_BEAT_SCHEDULE"].values()
     create(alice)
     site.tasks[entry["task"]].apply(throw=True)
-    assert stored(alice) == 1
-
-
-@pytest.mark.once
-def test_a_task_of_django(few_healed, alice, tmp_path, monkeypatch):
-    pytest.importorskip("django_tasks", reason="missing: django-tasks")
-    task = python_blocks(section(PAGE, "Django's tasks"))[0]
-    if not find_spec("django.tasks"):  # the backport
-        task = task.replace("django.tasks", "django_tasks")
-    (tmp_path / "tasks_of_a_site.py").write_text(task)
-    monkeypatch.syspath_prepend(tmp_path)
-    create(alice)
-    import_module("tasks_of_a_site").flush.enqueue()
     assert stored(alice) == 1

@@ -1,7 +1,7 @@
 """What tests/protocol/model.py explores, and which of it shows what breaks without a rule.
 
 python -m tests.protocol.scenarios                 # every scenario, in a minute
-python -m tests.protocol.scenarios --drop lease    # without one rule: the shortest history that breaks
+python -m tests.protocol.scenarios --drop lease    # without one rule: the shortest histories that break
 """
 
 import argparse
