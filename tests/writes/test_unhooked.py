@@ -76,6 +76,8 @@ call_command("flush_counters")
 """
 
 
+@pytest.mark.once
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
