@@ -174,8 +174,8 @@ def totals_with(owner=None, options=NO_CASCADE, name="Totals", **fields):
     """A totals model of users."""
     owner = models.OneToOneField(owner or get_user_model(), primary_key=True, related_name="+", **options)
     # A field belongs to one model; the parameters of a test are made once.
-    fields = {"unread_count": models.IntegerField(default=0), **{name: field.clone() for name, field in fields.items()}}
-    return model(name, BaseCount, owner=owner, **fields)
+    fields = {name: field.clone() for name, field in fields.items()}
+    return model(name, BaseCount, owner=owner, **{"unread_count": models.IntegerField(db_default=0), **fields})
 
 
 @pytest.mark.usefixtures("declare")
@@ -216,7 +216,7 @@ def test_columns_of_a_sum(declare):
     doubled = models.GeneratedField(expression=F("size") * 2, output_field=models.IntegerField(), db_persist=True)
     columns = {"size": models.IntegerField(null=True), "doubled": doubled, "hidden": Hidden()}
     Message = model("Message", user=to(get_user_model()), **columns)
-    totals = totals_with(unread_count=models.BigIntegerField(default=0))
+    totals = totals_with(unread_count=models.BigIntegerField(db_default=0))
     for column, ids in (("size", set()), ("doubled", set()), ("hidden", {"E003"}), ("user", {"E003"})):
         assert declare(Message, totals=totals, sum=column).keys() == ids
 
@@ -227,13 +227,15 @@ def test_columns_of_a_sum(declare):
         ({}, set()),
         ({"options": {"on_delete": models.DO_NOTHING}}, {"E004"}),
         ({"options": {"on_delete": models.CASCADE, "db_constraint": False}}, {"E004"}),
-        ({"unread_count": models.IntegerField(db_default=0)}, set()),
-        ({"unread_count": models.PositiveIntegerField(default=0)}, {"E004"}),
+        ({"unread_count": models.IntegerField(default=0)}, {"E004"}),
+        ({"unread_count": models.PositiveIntegerField(db_default=0)}, {"E004"}),
         ({"unread_count": models.IntegerField()}, {"E004"}),
-        ({"unread_count": models.IntegerField(default=0, null=True)}, {"E004"}),
-        ({"other": models.DateField(auto_now_add=True)}, set()),
+        ({"unread_count": models.IntegerField(db_default=0, null=True)}, {"E004"}),
+        ({"other": models.DateField(db_default=Now())}, set()),
+        ({"other": models.DateField(null=True)}, set()),
+        ({"other": models.DateField(auto_now_add=True)}, {"E004"}),
         ({"other": models.IntegerField()}, {"E004"}),
-        ({"other": models.UUIDField(default=uuid.uuid4, unique=True)}, {"E004"}),
+        ({"other": models.UUIDField(db_default=RandomUUID(), unique=True)}, {"E004"}),
     ],
 )
 @isolate_apps("tests.tasks")
@@ -261,7 +263,7 @@ def test_totals_of_several_columns(declare):
             "shop": models.IntegerField(),
             "item": models.BigIntegerField(),
             "stars": models.SmallIntegerField(),
-            "vote_count": models.IntegerField(default=0),
+            "vote_count": models.IntegerField(db_default=0),
             **changed,
         }
         return model(name, BaseCount, **body)

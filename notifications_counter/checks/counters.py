@@ -3,6 +3,7 @@ costs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from types import UnionType
@@ -16,10 +17,12 @@ from ..counters import Counter, all_counters
 from ..declaration.condition import OF_OTHER_ROWS, facts_of_where, is_stable
 from ..models import BaseCount
 from ..models.fields import field_of, is_converted_by_django
-from ..sql.target import other_fields, own_columns
 from .messages import TAG, Messages, error, warning
 
 UNSIGNED = models.PositiveBigIntegerField | models.PositiveIntegerField | models.PositiveSmallIntegerField
+
+UNBOUND = "on_delete=DO_NOTHING and db_constraint=False"
+"""What lets a row of totals outlive what its foreign key refers to."""
 
 KEY_FIELDS = models.CharField | models.IntegerField | models.TextField | models.UUIDField
 """Fields whose equal values have the same text, unlike a decimal, 1 or 1.00."""
@@ -127,52 +130,72 @@ def _has_same_values(field: object, kinds: type | UnionType) -> bool:
 # ---------------------------------------------------------------------- totals
 def check_totals(counter: Counter) -> Messages:
     """Check that the totals model can store the totals."""
-    row, totals = counter.totals(), counter.totals
-    others = [f for f in other_fields(counter) if f.unique or (not f.null and f.pre_save(row, add=True) is None)]
-    key = (
-        f"CompositePrimaryKey{counter.owner!r}; or a BigAutoField, which does not run out of numbers, beside a "
-        "UniqueConstraint over these columns, and no other. Each of them must have the type of the source's column of "
-        "that name, without null=True; a foreign key needs"
-        if counter.has_several_columns
-        else f"a OneToOneField to the model that {counter.owner!r} refers to, with"
-    )
-    fits = _has_key(counter) if counter.has_several_columns else _is_one_to_one(counter)
-    if not (fits and issubclass(totals, BaseCount) and not others):
-        names = ": " + ", ".join(field.name for field in others) if others else ""
-        yield error(
-            "E004",
-            f"{totals._meta.label} cannot store the totals of counter {counter.name!r}.",
-            f"It must inherit from BaseCount, and its primary key must be {key} on_delete=DO_NOTHING and "
-            "db_constraint=False. The flusher inserts the rows, so every other field needs a default, and cannot be "
-            f"unique{names}.",
-            totals,
-        )
+    totals = counter.totals
+    for mistake, hint in _mistakes_in_totals(counter):
+        fact = f"{totals._meta.label} cannot store the totals of counter {counter.name!r}: {mistake}."
+        yield error("E004", fact, hint, totals)
     number = field_of(totals, counter.field)
-    default = number.get_default() if number.has_default() else number.db_default
-    starts_at_zero = not number.null and getattr(default, "value", default) == 0  # in rows of another counter
+    starts_at_zero = not number.null and getattr(number.db_default, "value", number.db_default) == 0
     wanted = models.BigIntegerField if counter.sum else models.IntegerField
     if not isinstance(number, wanted) or isinstance(number, UNSIGNED) or not starts_at_zero:
         yield error(
             "E004",
             f"{number} cannot store every count of counter {counter.name!r}.",
-            f"Use a signed {wanted.__name__} with default=0 and without null=True.",
+            f"Use a signed {wanted.__name__} with db_default=0 and without null=True.",
             totals,
         )
 
 
+def _mistakes_in_totals(counter: Counter) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the totals model, and what to do."""
+    totals = counter.totals
+    key = totals._meta.pk
+    keys = dict.fromkeys([key, *counter.total_fields])
+    if not issubclass(totals, BaseCount):
+        yield "it is no BaseCount", "Let it inherit from BaseCount."
+    for field in keys:
+        if isinstance(field, models.ForeignKey) and not _is_unbound(field):
+            yield f"its {field.name} has a cascade or a constraint", f"Give that field {UNBOUND}."
+    if counter.has_several_columns:
+        if not _has_key(counter):
+            yield (
+                "its key does not fit the owner",
+                f"Use CompositePrimaryKey{counter.owner!r}; or a BigAutoField, which does not run out of numbers, "
+                "beside a UniqueConstraint over these columns, and no other. Each of them must have the type of the "
+                f"source's column of that name, without null=True; a foreign key needs {UNBOUND}.",
+            )
+    elif not _is_one_to_one(counter):
+        yield (
+            f"its primary key, {key.name}, is not the owner",
+            f"Use a OneToOneField to the model that {counter.owner!r} refers to, with primary_key=True, {UNBOUND}.",
+        )
+    known = {counter.field, "updated_at", *(field.name for field in keys)}
+    for field in columns_of(totals):
+        if field.name not in known and (field.unique or not (field.null or field.has_db_default())):
+            yield (
+                f"a flusher, perhaps of an older release, inserts rows without its {field.name}",
+                "Give that field db_default or null=True. It cannot be unique.",
+            )
+
+
+def columns_of(model: type[models.Model]) -> list[models.Field]:
+    """Return the fields that are columns of the model's own table, without generated ones."""
+    fields = [f for f in model._meta.get_fields(include_parents=False) if isinstance(f, models.Field) and f.concrete]
+    return [field for field in fields if not isinstance(field, models.GeneratedField)]
+
+
 def _is_one_to_one(counter: Counter) -> bool:
-    """Return whether the primary key of the totals is the owner, which may be deleted before its total."""
+    """Return whether the primary key of the totals is the owner."""
     key, owner = counter.totals._meta.pk, counter.owner_fields[0]
     return (
         isinstance(key, models.OneToOneField)
         and isinstance(owner, models.ForeignKey)
         and key.remote_field.model._meta.concrete_model is owner.remote_field.model._meta.concrete_model
-        and _is_unbound(key)
     )
 
 
 def _is_unbound(key: models.ForeignKey) -> bool:
-    """Return whether a row may outlive what its foreign key refers to."""
+    """Return whether a row may outlive what its foreign key refers to, such as an owner that is deleted."""
     return key.remote_field.on_delete is models.DO_NOTHING and not getattr(key, "db_constraint", True)
 
 
@@ -197,7 +220,7 @@ def _has_key(counter: Counter) -> bool:
 def _are_alike(source: models.Field, total: models.Field, using: str) -> bool:
     """Return whether a column of the totals can hold what is in its counterpart in the source."""
     if isinstance(total, models.ForeignKey) and not (
-        _is_unbound(total) and isinstance(source, models.ForeignKey) and source.target_field == total.target_field
+        isinstance(source, models.ForeignKey) and source.target_field == total.target_field
     ):
         return False
     types: set[str | None] = set()
@@ -254,7 +277,7 @@ def check_changes(counter: Counter) -> Messages:
     if settings.USE_TZ and any(map(_depends_on_time_zone, nodes)):
         hint = "Compare the datetime with other datetimes, as in due__gte, or give the expression a tzinfo."
         hidden.append(("its condition depends on the active time zone", hint))
-    for field in own_columns(counter.source):
+    for field in columns_of(counter.source):
         if type(getattr(field.remote_field, "on_delete", None)).__name__ == "DatabaseOnDelete":  # of Django 6.1
             hint = "Use the on_delete of the same name without DB_, so that Django does it."
             hidden.append((f"the database itself changes {field} when a row is deleted", hint))

@@ -53,8 +53,8 @@ class Migration(migrations.Migration):
                         verbose_name="user",
                     ),
                 ),
-                ("unread_count", models.IntegerField(default=0, verbose_name="unread count")),
-                ("unseen_count", models.IntegerField(default=0, db_default=0, verbose_name="unseen count")),
+                ("unread_count", models.IntegerField(db_default=0, verbose_name="unread count")),
+                ("unseen_count", models.IntegerField(db_default=0, verbose_name="unseen count")),
             ],
             options={
                 "verbose_name": "unread count",
@@ -154,7 +154,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("kind", ExactCharField(blank=True, max_length=64, verbose_name="kind")),
-                ("unread_count", models.IntegerField(default=0, verbose_name="unread count")),
+                ("unread_count", models.IntegerField(db_default=0, verbose_name="unread count")),
                 (
                     "user",
                     models.ForeignKey(

@@ -30,9 +30,8 @@ class UserNotificationsCount(BaseCount):
         related_name="+",
         verbose_name=_("user"),
     )
-    unread_count = models.IntegerField(_("unread count"), default=0)
-    # With database defaults, a flush of the other count does not write these.
-    unseen_count = models.IntegerField(_("unseen count"), default=0, db_default=0)
+    unread_count = models.IntegerField(_("unread count"), db_default=0)
+    unseen_count = models.IntegerField(_("unseen count"), db_default=0)
 
     class Meta:
         verbose_name = _("unread count")
@@ -55,7 +54,7 @@ class UserKindNotificationsCount(BaseCount):
         verbose_name=_("user"),
     )
     kind = ExactCharField(_("kind"), max_length=64, blank=True)
-    unread_count = models.IntegerField(_("unread count"), default=0)
+    unread_count = models.IntegerField(_("unread count"), db_default=0)
 
     class Meta:
         verbose_name = _("unread count of a kind")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from django.db.models import Field, GeneratedField, IntegerField, Model
+from django.db.models import IntegerField
 from django.utils import timezone
 
 from ..buffer.types import OWNERS_PER_CALL
@@ -16,21 +16,6 @@ from ..internals import BaseDatabaseWrapper, Param
 from ..models.fields import field_of
 from ..redis.calls import chunked
 from .owners import arrays, is_one_of
-
-
-def own_columns(model: type[Model]) -> list[Field]:
-    """Return the fields that are columns of the model's own table."""
-    return [f for f in model._meta.get_fields(include_parents=False) if isinstance(f, Field) and f.concrete]
-
-
-def other_fields(counter: Declaration) -> list[Field]:
-    """Return the fields of the totals model that a flush of this counter sets to their default in a new row, except
-    those with a database default."""
-    model = counter.totals
-    own = {field.name for field in (model._meta.pk, *counter.total_fields)}
-    own |= {counter.field, "updated_at"}
-    others = [field for field in own_columns(model) if field.name not in own and not field.has_db_default()]
-    return [field for field in others if not isinstance(field, GeneratedField)]
 
 
 class Target:
@@ -53,21 +38,14 @@ class Target:
         names = [*(f"owner{i}" for i in range(len(self.owner_columns))), "total"]
         pks = self.counter.db_columns(list(counts), self.connection)
         chunk, of_chunk = self._chunk(names, [*pks, [*counts.values()]])
-        columns = [*self.owner_columns, self.count]
-
+        columns = ", ".join([*self.owner_columns, self.count, self.updated])  # the database fills the others
         updated_at = field_of(self.model, "updated_at").get_db_prep_save(timezone.now(), self.connection)
-        same, of_same = [self.updated], [updated_at]  # in each row
-        row = self.model()
-        for field in other_fields(self.counter):
-            same.append(self._column(field.name))
-            of_same.append(field.get_db_prep_save(field.pre_save(row, add=True), self.connection))
-
         on_conflict, of_conflict = self._on_conflict(updated_at)
         with self.connection.cursor() as cursor:
             cursor.execute(
-                f"INSERT INTO {self.table} ({', '.join([*columns, *same])})"
-                f" SELECT {', '.join([*names, *['%s'] * len(same)])} FROM {chunk} WHERE true {on_conflict}",
-                (*of_same, *of_chunk, *of_conflict),
+                f"INSERT INTO {self.table} ({columns})"
+                f" SELECT {', '.join(names)}, %s FROM {chunk} WHERE true {on_conflict}",
+                (updated_at, *of_chunk, *of_conflict),
             )
 
     def _chunk(self, names: list[str], columns: list[list[Param]]) -> tuple[str, list[Param]]:

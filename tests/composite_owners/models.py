@@ -38,7 +38,7 @@ class AlertCount(BaseCount):
     pk = models.CompositePrimaryKey("organization", "recipient")
     organization = key(Organization)
     recipient = key()
-    unread_count = models.IntegerField(default=0)
+    unread_count = models.IntegerField(db_default=0)
 
 
 # ---------------------------------------------------------------------------- for each app
@@ -58,8 +58,8 @@ class AppCount(BaseCount):
 
     user = key()
     app_name = app_name()
-    unseen_count = models.IntegerField(default=0)
-    unread_count = models.IntegerField(default=0)
+    unseen_count = models.IntegerField(db_default=0)
+    unread_count = models.IntegerField(db_default=0)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["user", "app_name"], name="one_count_an_app")]
@@ -84,5 +84,5 @@ class VoteCount(BaseCount):
     shop = models.IntegerField()
     item = models.BigIntegerField()
     stars = models.SmallIntegerField()
-    vote_count = models.IntegerField(default=0)
-    points = models.BigIntegerField(default=0)
+    vote_count = models.IntegerField(db_default=0)
+    points = models.BigIntegerField(db_default=0)

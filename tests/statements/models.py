@@ -50,20 +50,20 @@ class Watch(models.Model):
 
 class OpenCount(BaseCount):
     agent = key(Agent)
-    open_count = models.IntegerField(default=0)
-    open_points = models.BigIntegerField(default=0)
+    open_count = models.IntegerField(db_default=0)
+    open_points = models.BigIntegerField(db_default=0)
 
 
 class UrgentCount(BaseCount):
     agent = key(Agent)
-    urgent_count = models.IntegerField(default=0)
+    urgent_count = models.IntegerField(db_default=0)
 
 
 class NewCount(BaseCount):
     queue = key(Queue)
-    new_count = models.IntegerField(default=0)
+    new_count = models.IntegerField(db_default=0)
 
 
 class WatchCount(BaseCount):
     agent = key(Agent)
-    weight = models.BigIntegerField(default=0)
+    weight = models.BigIntegerField(db_default=0)

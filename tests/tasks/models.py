@@ -1,9 +1,9 @@
 """What an application of its own may count, and every way in which its models may be related."""
 
 import uuid
-from decimal import Decimal
 
 from django.db import models
+from django.db.models.functions import Now
 
 from notifications_counter.models import BaseCount
 
@@ -41,7 +41,7 @@ class RecurringTask(Task):
 
 class ProjectTaskCount(BaseCount):
     project = key(Project)
-    open_count = models.IntegerField(default=0)
+    open_count = models.IntegerField(db_default=0)
 
 
 class Transfer(models.Model):
@@ -55,12 +55,12 @@ class Transfer(models.Model):
 
 class SenderCount(BaseCount):
     sender = key(Project)
-    sent_count = models.IntegerField(default=0)
+    sent_count = models.IntegerField(db_default=0)
 
 
 class ReceiverCount(BaseCount):
     receiver = key(Project)
-    received_count = models.IntegerField(default=0)
+    received_count = models.IntegerField(db_default=0)
 
 
 class Issue(models.Model):
@@ -75,15 +75,10 @@ class ProjectIssueCount(BaseCount):
     """Not all of it is about counts."""
 
     project = key(Project)
-    open_count = models.IntegerField(default=0)
-    urgent_count = models.IntegerField(default=0)
-    note = models.CharField(max_length=20, default="100% new")
-    empty = models.CharField(max_length=20)
-    token = models.UUIDField(default=uuid.uuid4)
-    rate = models.DecimalField(max_digits=4, decimal_places=2, default=Decimal("1.50"))
-    options = models.JSONField(default=dict)
-    muted = models.BooleanField(default=True)
-    since = models.DateTimeField(auto_now_add=True)
+    open_count = models.IntegerField(db_default=0)
+    urgent_count = models.IntegerField(db_default=0)
+    note = models.CharField(max_length=20, db_default="100% new")
+    since = models.DateTimeField(db_default=Now())
     level = models.IntegerField(db_default=3)
     campaign = models.ForeignKey(Campaign, on_delete=models.SET_NULL, related_name="+", null=True)
 
@@ -99,4 +94,4 @@ class Post(models.Model):
 
 class TopicPostCount(BaseCount):
     topic = key(Topic)
-    visible_count = models.IntegerField(default=0)
+    visible_count = models.IntegerField(db_default=0)
