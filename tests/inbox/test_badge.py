@@ -66,8 +66,8 @@ def test_the_badge_of_the_inbox_is_that_of_what_is_new(alice):
         badge(alice, "{% badge counter='unseen' %}")
 
 
-def test_nobody_has_a_badge_a_script_a_bell_or_a_toast(django_assert_num_queries):
-    tags = "{% badge %}{% badge_script %}{% notification_bell %}{% unread_toast %}{% unread_count %}"
+def test_nobody_has_a_badge_a_bell_or_a_toast(django_assert_num_queries):
+    tags = "{% badge %}{% notification_bell %}{% unread_toast %}{% unread_count %}"
     with django_assert_num_queries(0), sent() as commands:
         for request in (request_of(AnonymousUser()), RequestFactory().get("/"), None):
             assert show(tags, request).split() == ["0"]
@@ -186,4 +186,7 @@ def test_the_script_knows_where_to_ask(alice, bob):
     assert page == badge(alice, script)
     assert page != badge(bob, script)
     assert "nonce" not in page
+    for request in (request_of(AnonymousUser()), None):  # who may see the badges of others
+        assert "inbox.css" in (alone := show(script, request))
+        assert "<script" not in alone
     assert ' nonce="abc" defer></script>' in show(script, request_of(alice), {"csp_nonce": "abc"})
