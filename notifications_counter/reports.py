@@ -66,12 +66,8 @@ EVENTS = {
         "isolated_counters().",
         logging.WARNING,
     ),
-    "off": Event(_("counting off: reads count rows."), logging.WARNING, is_kept=True),
-    "on": Event(
-        _("counting on again. Rows are counted until all processes know, for %(wait)s s."),
-        logging.WARNING,
-        is_kept=True,
-    ),
+    "off": Event(_("counting off: reads count rows."), is_kept=True),
+    "on": Event(_("counting on again. Rows are counted until all processes know, for %(wait)s s."), is_kept=True),
     "replaced": Event(
         _("flusher replaced by one with other code or settings. Stop the wrong one, and restart the other."),
         logging.ERROR,

@@ -51,8 +51,8 @@ def check_django(**_: object) -> Messages:
         yield warning(
             "W009",
             f"Counting is off, and reads count rows: {reason}.",
-            "Remove the entry, or upgrade django-notifications-counter, or go back to the Django before. Restart all "
-            "processes, then run `manage.py counting on`.",
+            ("Upgrade django-notifications-counter, or go back to the Django before" if options.ENABLED else "Remove it")
+            + ", restart all processes, then run `manage.py counting on`.",
         )
 
 

@@ -86,7 +86,7 @@ class CounterCommand(BaseCommand):
         """Say which counts of a counter were wrong."""
         for found in result.differences:
             change = f"{found.rows - found.was:+,}"
-            self.say(f"{name}: owner {found.owner}: count {found.was:,}, rows {found.rows:,} ({change}).")
+            self.say(f"{name}: owner {found.owner}: {found.was:,} cached or stored, {found.rows:,} rows ({change}).")
         if more := result.wrong - len(result.differences):
             self.say(f"{name}: {more:,} more.")
 

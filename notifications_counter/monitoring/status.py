@@ -125,7 +125,7 @@ class CounterStatus:
     def problems(self, max_age: float = MAX_AGE_SECONDS) -> Iterator[Problem]:
         """Yield what is wrong with the counter, for which the flusher's work may wait for ``max_age`` seconds."""
         if self.error:
-            yield Problem(self.name, "unreachable", _("Redis or the database failed."), self.error)
+            yield Problem(self.name, "unreachable", _("The state could not be read."), self.error)
         if self.off_since:
             text = _(
                 "Counting has been off since %(since)s: reads count rows, and nothing is flushed. Run `manage.py "
@@ -179,9 +179,8 @@ class CounterStatus:
         """Yield what was wrong during the last day and may happen again, and what takes too long."""
         if self.wrong_age is not None and self.wrong_age < WARNING_SECONDS:
             text = _(
-                "flush_counters found a wrong count %(age)s ago, and put it in doubt. Something changes rows, or "
-                "stored totals, that the app cannot see. Look for raw SQL, a trigger or a restored backup. The log "
-                "(wrong) names the owner."
+                "A wrong count was found %(age)s ago, and put in doubt. The log (wrong) names the owner. If you do not "
+                "know what changed its rows or its stored total, look for raw SQL, a trigger or a restored backup."
             )
             yield Problem(self.name, "wrong", text % {"age": duration(self.wrong_age)})
         if self.walk_age and 0 < 2 * options.WALK_SECONDS < self.walk_age and not self.off_since:
@@ -193,8 +192,8 @@ class CounterStatus:
             yield Problem(self.name, "walk", text)
         if self.skipped_age is not None and self.skipped_age < WARNING_SECONDS:
             text = _(
-                "A count could not be stored %(age)s ago. It is tried again once a day, and reads are right. The log "
-                "(skipped) names the owner, and says why."
+                "A count could not be stored %(age)s ago. The flusher tries again when it changes, and once a day. "
+                "Reads are right. The log (skipped) names the owner, and says why."
             )
             yield Problem(self.name, "skipped", text % {"age": duration(self.skipped_age)})
 

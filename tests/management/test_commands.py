@@ -153,7 +153,7 @@ def test_recount_prints_each_wrong_count(few_healed, make_user):
         create(user, 2)
     unread.flush()
     unheard(UserNotificationsCount.objects.update, unread_count=7)
-    of_wrong, of_other = (f"unread: owner {user.pk}: count 7, rows 2 (-5)." for user in (wrong, other))
+    of_wrong, of_other = (f"unread: owner {user.pk}: 7 cached or stored, 2 rows (-5)." for user in (wrong, other))
     lines = of_unread(run("recount_counters", "--dry-run"))
     assert {*lines[:2]} == {of_wrong, of_other}
     assert lines[2:] == ["unread: compared 2 owners, 2 wrong."]

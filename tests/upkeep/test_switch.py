@@ -83,6 +83,7 @@ def silent(request: Any, healed: None, alice: Any, monkeypatch: pytest.MonkeyPat
 
 
 def test_while_another_process_writes(healed, alice, bob, caplog):
+    caplog.set_level("INFO", "notifications_counter")
     notify(alice)
     is_over = multiprocessing.get_context("fork").Event()
 

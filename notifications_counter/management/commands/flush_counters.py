@@ -125,5 +125,6 @@ class Command(CounterCommand):
             raise CommandError("\n".join(sentences(status.problems)))
         if not as_json:
             age = max((counter.age for counter in status.counters.values()), default=0)  # no tenant is there yet
-            waiting = f"The flusher's work has waited for {duration(age)}." if age else "Nothing waits."
+            waited = f"The flusher's work has waited for {duration(age)}; up to {duration(max_age)} is normal."
+            waiting = waited if age else "Nothing waits."
             self.say(waiting if status.warnings else f"All is well. {waiting}")
