@@ -60,7 +60,7 @@
     for (const badge of document.querySelectorAll("[data-badge]")) {
       const { label, max = Infinity } = badge.dataset;
       const count = countOf(counts, badge.dataset);
-      if (!Number.isInteger(count)) continue;
+      if (!Number.isInteger(count) || badge.dataset.count === `${count}`) continue;
       const text = `${label}: ${count}`;
       const around = badge.parentElement;
       if (region && badge.matches(SPOKEN)) told = count > Number(badge.dataset.count) && !changing ? text : told;

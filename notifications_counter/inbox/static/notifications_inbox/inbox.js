@@ -126,7 +126,7 @@
       list.report("restored", { end: () => {} });
     };
     const { many } = document.querySelector('template[data-state="deleted"]').dataset;
-    const text = number > 1 ? many.replace("{n}", number) : "";
+    const text = number > 1 ? many?.replace("{n}", number) : "";
     list.report("deleted", { text, answer, end: () => finish(list, change) });
   };
 
