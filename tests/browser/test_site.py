@@ -87,6 +87,8 @@ def test_the_admin(visit):
         page.click(f".nc-tabs a[href*='by={by}']")
         expect(page).to_have_url(re.compile(f"by={by}"))
         wait_until(lambda: page.evaluate(DRAWN))
+        scales = page.evaluate("Object.values(Chart.instances).map(chart => chart.scales.y.max)")
+        assert len(set(scales)) == 1, "the charts cannot be compared"
     for row in page.locator(".nc-table:visible tbody tr").all():
         expect(row.get_by_role("rowheader")).to_have_count(1)
     page.click("button[name=flush]")
