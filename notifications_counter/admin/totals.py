@@ -10,6 +10,7 @@ from django.contrib.admin.views.main import ChangeList
 from django.contrib.auth import get_user_model
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.urls import NoReverseMatch
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -34,6 +35,9 @@ class CountList(ChangeList):
             row.shown_user = users.get(row.pk, row.pk)
             row.unread, row.unseen = counts[row.pk], unseen_counts.get(row.pk)
 
+    def url_for_result(self, result: object) -> str:
+        raise NoReverseMatch  # so that the first cell is a header, without a link
+
 
 class StoredFilter(admin.SimpleListFilter):
     title = _("stored")
@@ -49,7 +53,7 @@ class StoredFilter(admin.SimpleListFilter):
 @admin.register(UserNotificationsCount)
 class UserNotificationsCountAdmin(MaintenanceAdmin):
     change_list_template = "admin/notifications_counter/totals.html"
-    list_display_links = None
+    list_display_links = ["owner"]
     list_filter = [StoredFilter]
     search_fields = ["user"]
     ordering = ["pk"]

@@ -344,6 +344,77 @@ def test_a_keyboard_keeps_its_place(open_inbox, alice):
     focused(page, f"#nc-open-{rows[3].pk}")
 
 
+def test_several_deletions_are_one_with_a_number(open_inbox, alice):
+    notify(alice, 3, read=3)
+    page = open_inbox()
+    told, listed = page.locator(".nc-inbox > .nc-toast"), page.locator(".nc-row:visible")
+    for key in "jxjx#":
+        page.keyboard.press(key)
+    expect(told).to_have_text("2 deleted.Undo Ctrl+Z")
+    page.keyboard.press("Control+z")
+    expect(listed).to_have_count(3)
+    page.click("#nc-more")
+    page.click("#nc-delete-read")
+    expect(told).to_have_text("3 deleted.Undo Ctrl+Z")
+
+
+def test_keys_work_wherever_the_focus_is_unless_something_else_needs_them(open_inbox, alice):
+    rows = notify(alice, 2)
+    page = open_inbox()
+    first = page.locator(f"#nc-open-{rows[1].pk}")
+    fields = "<input id=other><dialog id=box><button>OK</button></dialog>"
+    page.evaluate("html => document.querySelector('main').insertAdjacentHTML('afterbegin', html)", fields)
+    for key in "j#":
+        page.keyboard.press(key)
+    link = page.get_by_role("link", name="Inbox")
+    link.focus()
+    page.keyboard.press("Control+z")
+    expect(first).to_be_focused()
+    page.focus("#other")
+    for key in "jx?":
+        page.keyboard.press(key)
+    expect(page.locator("#other")).to_have_value("jx?")
+    focused(page, "#other")
+    page.evaluate("document.getElementById('box').showModal()")
+    page.keyboard.press("j")
+    focused(page, "#box button")
+    page.keyboard.press("Escape")
+    link.focus()
+    page.keyboard.press("Control+j")
+    expect(link).to_be_focused()
+    page.keyboard.press("j")
+    expect(first).to_be_focused()
+    link.focus()
+    page.keyboard.press("?")
+    page.get_by_label("Keyboard shortcuts").uncheck()
+    page.keyboard.press("Escape")
+    link.focus()
+    page.keyboard.press("j")
+    expect(link).to_be_focused()
+
+
+def test_a_deletion_on_the_page_of_a_notification_can_be_undone_in_the_list(open_inbox, alice):
+    rows = notify(alice, 2, read=2)
+    page = open_inbox()
+    told = page.locator(".nc-inbox > .nc-toast")
+    for end in ("Control+z", "Control+x"):
+        page.goto(f"/notifications/{rows[0].pk}/")
+        page.get_by_role("button", name="Delete").click()
+        expect(page.locator(".nc-row:visible")).to_have_count(1)
+        expect(told).to_have_text("Deleted.Undo Ctrl+Z")
+        page.keyboard.press(end)
+        expect(page.locator(".nc-row:visible")).to_have_count(2 if end == "Control+z" else 1)
+    assert Notification.objects.count() == 2
+    page.goto("about:blank")
+    wait_until(lambda: Notification.objects.count() == 1)
+
+
+def test_a_message_on_a_new_page_is_read_out(open_inbox, alice):
+    page = open_inbox(path=f"/notifications/{notify(alice, 1)[0].pk}/")
+    page.get_by_role("button", name="Mark as read").click()
+    focused(page, ".nc-messages")
+
+
 @pytest.mark.parametrize("toward", ["ltr", "rtl"])
 def test_a_row_is_one_tab_stop_and_arrows_go_on(open_inbox, alice, toward):
     """Also after the list has changed, in rows that are new, and in the panel of a bell."""
@@ -445,6 +516,20 @@ def test_a_badge_tells_screen_readers_its_number(open_inbox, alice):
     expect(bell).to_match_aria_snapshot("- 'button \"Unread notifications: 0\"'\n- status")
     Notification.objects.create(user=alice, title="new")
     expect(bell).to_match_aria_snapshot("- 'button \"Unread notifications: 1\"'\n- status: 'Unread notifications: 1'")
+
+
+@pytest.mark.parametrize("script", ["", NO_TOAST], ids=["toast", "no toast"])
+def test_one_thing_tells_of_a_change_by_the_user(open_inbox, alice, script):
+    """The list, not also a badge or a toast."""
+    [row] = notify(alice, 1, read=1)
+    page = open_inbox(script)
+    page.click(f"#nc-mark-{row.pk}")
+    expect(page.locator(".nc-inbox > .nc-toast")).to_have_text("1 notification marked as unread.")
+    expect(page.locator(".nc-bell button")).to_have_accessible_name("Unread notifications: 1")
+    number = page.locator("[data-unread-toast]" if script == "" else ".nc-bell [role=status][aria-live=polite]")
+    assert number.all_inner_texts() in ([], [""])
+    Notification.objects.create(user=alice, title="new")
+    expect(number).to_have_text("Unread notifications: 2" if script == "" else re.compile(r"Unread notifications: 2$"))
 
 
 def test_a_toast_tells_screen_readers_what_is_new(open_inbox, alice):

@@ -67,6 +67,16 @@ LISTS = [f"/admin/notifications_counter/{name}/" for name in ("notification", "u
 DRAWN = "() => Object.keys(Chart.instances).length === 2"
 
 
+# Whether an element shows the first letter of its text.
+BEGINS_INSIDE = """element => {
+    const letter = document.createRange();
+    letter.setEnd(element.firstChild, 1);
+    letter.setStart(element.firstChild, 0);
+    const [{ left, right }, box] = [letter.getBoundingClientRect(), element.getBoundingClientRect()];
+    return box.left <= left && right <= box.right;
+}"""
+
+
 def test_the_admin(visit):
     """Also on a phone."""
     page = visit("admin")
@@ -77,16 +87,25 @@ def test_the_admin(visit):
         page.click(f".nc-tabs a[href*='by={by}']")
         expect(page).to_have_url(re.compile(f"by={by}"))
         wait_until(lambda: page.evaluate(DRAWN))
+        scales = page.evaluate("Object.values(Chart.instances).map(chart => chart.scales.y.max)")
+        assert len(set(scales)) == 1, "the charts cannot be compared"
+    for row in page.locator(".nc-table:visible tbody tr").all():
+        expect(row.get_by_role("rowheader")).to_have_count(1)
     page.click("button[name=flush]")
     expect(page.locator(":focus")).to_contain_text("flushed")
     for path in LISTS:
         page.goto(path)
         expect(page.locator("#result_list tbody tr")).not_to_have_count(0)
+        expect(page.locator("#result_list tbody tr >> nth=0").get_by_role("rowheader")).to_have_count(1)
         for width in (390, 1280):
             page.set_viewport_size({"width": width, "height": 720})
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the list scrolls, not the page"
             results = page.locator("#changelist .results")
             assert results.evaluate("list => list.scrollWidth <= list.clientWidth"), "a column is cut off"
+        page.set_viewport_size({"width": 390, "height": 720})
+        page.evaluate("document.documentElement.dir = 'rtl'")
+        assert page.get_by_text("maximiliane.").evaluate(BEGINS_INSIDE)
+    expect(page.get_by_role("link", name="Show all")).to_have_css("text-decoration-line", "underline")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -132,9 +151,15 @@ def test_a_phone_with_forced_colours_rtl_and_large_text(visit):
     tabs = page.locator(".nc-kinds a")
     current, *others = tabs.evaluate_all("tabs => tabs.map(tab => getComputedStyle(tab).borderBlockEndColor)")
     assert current not in others
+    assert page.locator(".nc-row h3 >> nth=0").bounding_box()["width"] > 240, "a title has no room"
+    width = tabs.last.bounding_box()["width"]
+    tabs.last.locator(".nc-badge").evaluate("badge => { badge.hidden = true; }")
+    assert tabs.last.bounding_box()["width"] < width, "a number that is not there has room"
     page.evaluate("document.documentElement.dir = 'rtl'")
-    text, button = (page.locator(f".nc-row >> nth=0 >> {part}").bounding_box() for part in (".nc-text", ".nc-mark"))
-    assert button["x"] + button["width"] <= text["x"]
+    tabs.first.evaluate("tab => { tab.textContent = 'a kind of many words '.repeat(9); }")
+    assert tabs.first.evaluate(BEGINS_INSIDE)
+    time, button = (page.locator(f".nc-row >> nth=0 >> {part}").bounding_box() for part in (".nc-when", ".nc-mark"))
+    assert button["x"] + button["width"] <= time["x"] + time["width"] / 2
     page.evaluate("document.documentElement.style.fontSize = '200%'")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 

@@ -14,15 +14,18 @@
     const rows = [...charts.nextElementSibling.querySelectorAll("tbody tr")];
     if (start === "left") [axis, rows].forEach((newestFirst) => newestFirst.reverse());
     const times = rows.map((row) => row.cells[0].textContent);
-    charts.querySelectorAll("canvas").forEach((canvas, i) => {
-      const texts = rows.map((row) => row.cells[i + 1].textContent);
-      const numbers = texts.map((text) => Number(text.replace(/[^\d-]/g, "")) || null);
+    const canvases = [...charts.querySelectorAll("canvas")];
+    const columns = canvases.map((_, i) => rows.map((row) => row.cells[i + 1].textContent));
+    const numbersOf = (texts) => texts.map((text) => Number(text.replace(/[^\d-]/g, "")) || null);
+    const most = Math.max(...columns.flatMap(numbersOf));
+    canvases.forEach((canvas, i) => {
+      const texts = columns[i];
       Chart.getChart(canvas)?.destroy();
       new Chart(canvas, {
         type: "bar",
         data: {
           labels: times,
-          datasets: [{ data: numbers, backgroundColor: fill, hoverBackgroundColor: color }],
+          datasets: [{ data: numbersOf(texts), backgroundColor: fill, hoverBackgroundColor: color }],
         },
         options: {
           animation: false,
@@ -41,6 +44,7 @@
             y: {
               position: start,
               beginAtZero: true,
+              suggestedMax: most, // so that charts can be compared
               border: { display: false },
               grid: { color: stroke, drawTicks: false },
               ticks: {

@@ -29,6 +29,7 @@
   let relisten = () => {}; // reopens the stream, if there is one
   let visit; // an AbortController of this visit of the page
   let takeover; // a timer
+  let changing = 0; // changes by this tab's user, which a list reports
 
   // The count of a badge, or of its kind. Counts by kind contain no zeros.
   const countOf = (counts, { badge, kind }) => {
@@ -54,13 +55,16 @@
   const show = (counts, asked = ++moment) => {
     if (!counts) return;
     updated = asked;
+    const region = document.querySelector("[data-unread-toast]");
     let told = ""; // a number that has risen
     for (const badge of document.querySelectorAll("[data-badge]")) {
       const { label, max = Infinity } = badge.dataset;
       const count = countOf(counts, badge.dataset);
-      if (!Number.isInteger(count)) continue;
+      if (!Number.isInteger(count) || badge.dataset.count === `${count}`) continue;
       const text = `${label}: ${count}`;
-      if (count > Number(badge.dataset.count) && badge.parentElement.ariaLive === "off") told = text;
+      const around = badge.parentElement;
+      if (region && badge.matches(SPOKEN)) told = count > Number(badge.dataset.count) && !changing ? text : told;
+      else if (around.role === "status") around.ariaLive = changing ? "off" : "polite";
       badge.dataset.count = count;
       setText(badge.querySelector("[aria-hidden]") || badge, count > Number(max) ? `${max}+` : `${count}`);
       setText(badge.querySelector(".nc-visually-hidden"), text);
@@ -272,7 +276,12 @@
   }
   register();
   new MutationObserver(() => register() && fetchCounts()).observe(document, { childList: true, subtree: true });
-  document.addEventListener("notifications:changed", fetchCounts); // by a click in a list
+  document.addEventListener("notifications:change", async ({ detail: sent }) => {
+    changing += 1;
+    await sent;
+    await fetchCounts();
+    changing -= 1;
+  });
   document.addEventListener("visibilitychange", askLeader);
   window.addEventListener("pagehide", () => visit.abort());
   window.addEventListener("pageshow", (event) => event.persisted && start());

@@ -8,10 +8,13 @@
   const DOWN = { ArrowDown: 1, ArrowUp: -1 };
   const ACROSS = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity };
   const KEYS = "notifications-keys"; // "off" in this browser, for speech input or keys pressed by mistake
+  const TYPED = ":read-write, select"; // what needs keys itself
+  const DIALOG = "dialog, [role=dialog], [popover]";
 
   const listOf = window.ncListOf;
   const waiting = new Map(); // deletions that can still be undone, by list
   const SENT = "notifications-deleted";
+  const LEFT = "notifications-left"; // what to delete in the list
   let hasKeys = true;
   try { hasKeys = localStorage[KEYS] !== "off"; } catch {} // storage may be forbidden
 
@@ -29,7 +32,9 @@
     rows.forEach((row) => row.setAttribute("aria-busy", "true"));
     const signal = AbortSignal.timeout(PATIENCE);
     const options = { method: "POST", body, headers: { "X-Part": "list" }, redirect: "manual", keepalive, signal };
-    const reply = await fetch(url, options).catch(() => null);
+    const sent = fetch(url, options).catch(() => null);
+    document.dispatchEvent(new CustomEvent("notifications:change", { detail: sent }));
+    const reply = await sent;
     const text = reply?.ok && (await reply.text().catch(() => ""));
     rows.forEach((row) => row.removeAttribute("aria-busy"));
     if (reply?.type === "opaqueredirect") {
@@ -53,7 +58,6 @@
     } else if (text && !isDone) list.report("done", { text });
     tidy(list);
     list.refresh();
-    document.dispatchEvent(new Event("notifications:changed"));
   };
 
   const rowsOf = (list) => [...list.part.querySelectorAll(".nc-row:not([hidden])")];
@@ -104,7 +108,7 @@
   // Hide rows, and delete them unless that is undone.
   const remove = (list, change) => {
     finish(list, waiting.get(list));
-    const { rows } = change;
+    const { rows, number = rows.length } = change;
     const isFocused = [...rows, list.root.querySelector(".nc-bulk")].some((part) => part?.contains(document.activeElement));
     const all = rowsOf(list);
     const next = all.slice(all.indexOf(rows.at(-1))).find((row) => !rows.includes(row));
@@ -121,7 +125,9 @@
       row ? titleOf(row).focus() : list.focus();
       list.report("restored", { end: () => {} });
     };
-    list.report("deleted", { answer, end: () => finish(list, change) });
+    const { many } = document.querySelector('template[data-state="deleted"]').dataset;
+    const text = number > 1 ? many?.replace("{n}", number) : "";
+    list.report("deleted", { text, answer, end: () => finish(list, change) });
   };
 
   const change = (list, button) => {
@@ -133,8 +139,27 @@
     const rows = rowsOf(list).filter(isMeant);
     list.root.querySelectorAll(":popover-open").forEach((menu) => menu.hidePopover());
     if (!("undo" in button.dataset)) return post(list, { url, body, rows, undo: button.dataset.undoAt });
-    if (isAll) body.set("until", new Date(list.now + 1000).toISOString()); // the clock of the server has seconds
-    remove(list, { url, body, rows: isAll ? rows.filter((row) => row.matches(".nc-read")) : rows });
+    if (!isAll) return remove(list, { url, body, rows });
+    body.set("until", new Date(list.now + 1000).toISOString()); // the clock of the server has seconds
+    const number = list.part.querySelector(".nc-pages a") ? 0 : undefined; // other pages may have more
+    remove(list, { url, body, rows: rows.filter((row) => row.matches(".nc-read")), number });
+  };
+
+  // Delete a notification from its own page: the list does it, where that can be undone.
+  const leave = (event, { formAction: url, value: pk, form, dataset }) => {
+    if (new URL(form.elements.next.value, location).pathname !== dataset.undo) return; // no list follows
+    try { sessionStorage[LEFT] = JSON.stringify({ url, pk }); } catch { return; }
+    event.preventDefault();
+    location = form.elements.next.value;
+  };
+
+  const arrive = (list) => {
+    let left;
+    try { left = JSON.parse(sessionStorage[LEFT] ?? "null"); delete sessionStorage[LEFT]; } catch {}
+    if (!left) return;
+    const body = new URLSearchParams(new FormData(list.root.querySelector("form")));
+    body.set("pk", left.pk);
+    remove(list, { url: left.url, body, rows: rowsOf(list).filter((row) => row.dataset.key === left.pk) });
   };
 
   // ---------------------------------------------------------------- events
@@ -142,6 +167,7 @@
   const onSubmit = (event) => {
     const list = listOf(event.target);
     const button = event.submitter;
+    if (button?.matches(".nc-notification [data-undo]")) return leave(event, button);
     if (!list || !button) return;
     event.stopPropagation();
     if (button.matches(".nc-title") && !button.closest(".nc-gone")) return;
@@ -183,7 +209,9 @@
 
   document.addEventListener("keydown", (event) => {
     const at = document.activeElement;
-    const list = listOf(at === document.body ? document.querySelector(".nc-inbox") : at);
+    if (event.defaultPrevented || event.composedPath()[0].matches?.(TYPED)) return;
+    const isBusy = at.closest(DIALOG) || document.querySelector(":modal");
+    const list = listOf(at) ?? (isBusy ? null : listOf(document.querySelector(".nc-inbox")));
     if (list?.toast.dataset.state === "deleted" && event.key === "z" && (event.ctrlKey || event.metaKey)) {
       event.preventDefault();
       return list.answer();
@@ -199,7 +227,7 @@
     }
     if (event.key in DOWN) {
       const menu = at.closest(".nc-menu") ?? at.popoverTargetElement;
-      const items = menu?.matches(":popover-open") ? [...menu.querySelectorAll("a, button")] : null;
+      const items = menu?.matches(".nc-menu:popover-open") ? [...menu.querySelectorAll("a, button")] : null;
       if (items) return go(event, items, items.indexOf(at) + DOWN[event.key]);
       if (here < 0 && !list.root.dataset.url) return; // arrows scroll the page
       return go(event, rows.map((row) => controlsOf(row)[place] ?? titleOf(row)), here + DOWN[event.key]);
@@ -266,7 +294,10 @@
       bell.setAttribute("popovertarget", "nc-bell-panel");
     }
   };
-  document.querySelectorAll(".nc-live").forEach((root) => tidy(listOf(root)));
+  for (const list of [...document.querySelectorAll(".nc-live")].map(listOf)) {
+    tidy(list);
+    arrive(list);
+  }
   new MutationObserver(window.ncBells).observe(document, { childList: true, subtree: true });
   window.ncBells();
 })();
