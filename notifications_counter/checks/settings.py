@@ -48,12 +48,11 @@ def check_django(**_: object) -> Messages:
             "`manage.py recount_counters --dry-run` at their end, and silence this check.",
         )
     if reason := why_unhooked():
-        yield warning(
-            "W009",
-            f"Counting is off, and reads count rows: {reason}.",
-            ("Upgrade django-notifications-counter, or go back to the Django before" if options.ENABLED else "Remove it")
-            + ", restart all processes, then run `manage.py counting on`.",
-        )
+        undo = "Remove that entry"
+        if options.ENABLED:
+            undo = "Upgrade django-notifications-counter, or go back to the Django before"
+        fact = f"Counting is off, and reads count rows: {reason}."
+        yield warning("W009", fact, f"{undo}, restart all processes, then run `manage.py counting on`.")
 
 
 # ------------------------------------------------------------------------ cache
