@@ -32,7 +32,7 @@ METRICS: list[tuple[str, str, Callable[[CounterStatus], float]]] = [
     ("overdue_intents", "Intents in flight for longer than HEAL_AFTER.", lambda c: c.overdue),
     (
         "new_generation",
-        "Is a generation due, its walk running, or another declaration in force? Until then, reads count rows.",
+        "Is a generation due, its walk running, or another declaration in force?",
         lambda c: c.phase not in (Phase.NORMAL, Phase.OFF),
     ),
 ]

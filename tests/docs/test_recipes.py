@@ -105,12 +105,22 @@ def test_an_inbox_of_some_notifications_leaves_the_others_alone(client, alice, m
 
 
 # ------------------------------------------------------------------------------------------------- REST frameworks
+ROUTES = """
+from django.urls import include, path
+from rest_framework.routers import DefaultRouter
+from inbox.api import NotificationViewSet
+
+router = DefaultRouter()
+router.register("notifications", NotificationViewSet, basename="notification")
+urlpatterns = [path("api/", include(router.urls))]
+"""
+
+
 def test_the_inbox_by_django_rest_framework(client, alice, bob, module, settings):
     """It lists, counts, marks and deletes the user's own notifications, and no others."""
     pytest.importorskip("rest_framework")
-    blocks = python_blocks(page("howto/rest-frameworks.md"))
-    for made, code in zip(("inbox.api", "inbox.urls"), blocks, strict=True):
-        module(made, code)
+    module("inbox.api", *python_blocks(page("howto/rest-frameworks.md")))
+    module("inbox.urls", ROUTES)
     settings.ROOT_URLCONF = "inbox.urls"
 
     theirs = notify(bob, 2)
