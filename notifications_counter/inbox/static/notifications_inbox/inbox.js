@@ -87,7 +87,7 @@
     all.checked = chosen === boxes.length;
     const number = list.root.querySelector("#nc-chosen");
     number.textContent = chosen || "";
-    list.root.querySelector("#nc-told").textContent = chosen ? number.parentElement.textContent : "";
+    list.tell(chosen ? number.parentElement.textContent : list.emptiness);
     all.indeterminate = chosen > 0 && !all.checked;
   };
 
@@ -159,7 +159,10 @@
     if (!left) return;
     const body = new URLSearchParams(new FormData(list.root.querySelector("form")));
     body.set("pk", left.pk);
-    remove(list, { url: left.url, body, rows: rowsOf(list).filter((row) => row.dataset.key === left.pk) });
+    const rows = rowsOf(list).filter((row) => row.dataset.key === left.pk);
+    list.focus();
+    if (rows[0]) titleOf(rows[0]).focus(); // and then the next one
+    remove(list, { url: left.url, body, rows });
   };
 
   // ---------------------------------------------------------------- events

@@ -11,7 +11,7 @@
   const RETRY = 2_000; // after a failure, before a message: the user may be leaving the page
   const GONE = 300; // after a pointer has left, in case it comes back
   const TOLD = 6_000; // that a message stays
-  const CHOICE = 20_000; // that a message with a button stays
+  const CHOICE = 60_000; // that a message with a button stays
 
   const MORE = 20; // rows to add when the last ones come into view
   const MOST = 200; // rows, before there are pages
@@ -85,12 +85,15 @@
       setLag(root.dataset.now);
       prepare(root);
       this.part.querySelector(".nc-kinds [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+      this.tell(this.emptiness);
     }
 
     get part() { return this.root.querySelector(".nc-part"); }
     get toast() { return this.root.querySelector(":scope > .nc-toast"); }
     get now() { return Date.now() + lag; }
     get url() { return this.root.dataset.url || location.href; }
+
+    get emptiness() { return this.part.querySelector(".nc-empty:not(.nc-cleared) p")?.textContent ?? ""; }
 
     get isFull() { return rowsOf(this.part).size >= MOST || /[?&](before|after)=/.test(this.url); }
 
@@ -104,6 +107,12 @@
     }
 
     // -------------------------------------------------------------- messages
+    // Tell screen readers, but not twice, and not before they know the region.
+    tell(text) {
+      const region = this.root.querySelector(".nc-told");
+      setTimeout(() => region && region.textContent !== text && (region.textContent = text), GONE);
+    }
+
     say(state) {
       this.state = state;
       if (!this.news && state !== (this.toast.dataset.state ?? "")) this.show(state);
@@ -131,13 +140,12 @@
     show(state, text) {
       const { toast } = this;
       const focused = toast.querySelector(":focus");
+      const preventScroll = !focused?.matches(":focus-visible");
       toast.dataset.state = state;
-      const isTold = state === "new" && document.querySelector('[role="status"] > .nc-badge'); // by its number
-      toast.ariaLive = isTold ? "off" : "polite";
       toast.replaceChildren(...(state ? [copy(state)] : []));
       if (text) toast.firstElementChild.textContent = text;
       if (state === "ended") toast.querySelector("a").href = location.pathname + location.search;
-      if (focused) this.focus({ preventScroll: !focused.matches(":focus-visible") });
+      if (focused) this.focus({ preventScroll });
     }
 
     // Handle a click on the button in a message.
@@ -201,7 +209,10 @@
         part.replaceChildren(...fresh.childNodes);
         window.htmx?.process(part);
       }
-      if (this.isOther) part.querySelector(".nc-body").scrollTop = 0;
+      if (this.isOther) {
+        part.querySelector(".nc-body").scrollTop = 0;
+        this.tell(this.emptiness);
+      }
       this.isOther = false;
       this.fresh = null;
       this.say("");
