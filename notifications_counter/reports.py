@@ -34,6 +34,11 @@ EVENTS = {
     ),
     "run_failed": Event("%(reason)s (%(command)s is trying again)", logging.ERROR),
     "run_works": Event("%(command)s works again.", logging.WARNING),
+    "everyone": Event(
+        "A statement on %(model)s does not say whose counts it changes, so reads of all count rows until the flusher's "
+        "next run.",
+        logging.WARNING,
+    ),
     "unhooked": Event("Counting is switched off, and reads count rows: %(reason)s.", logging.WARNING),
     "also_failed": Event("Failed, too: %(reason)s", logging.ERROR),
     "live_late": Event("Live counts are late, because Redis cannot be heard: %(reason)s", logging.WARNING),

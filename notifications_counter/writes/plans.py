@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from django.db.models import Model
 
 from ..declaration import Declaration
+from ..reports import report
 from .change import Change, unknown_for, unknown_for_everyone, zeros
 from .facts import UNNAMED, Effect, added_by, effects_of
 from .rows import Row, columns_of, is_repeatable, lists_pks, lock_pks, lock_rows, name_rows, sums_of
@@ -65,6 +66,7 @@ def not_said(statement: Statement, counters: Iterable[Declaration]) -> Outcome:
     result, number, _ = statement.execute()
     if number == 0 and not statement.is_insert:  # of an INSERT, a trigger may put rows elsewhere
         return result, {}
+    report("everyone", model=statement.model._meta.label)
     return result, unknown_for_everyone(counters)
 
 
@@ -155,9 +157,9 @@ def locked(statement: Statement, effects: Effects) -> Outcome:
     """The rows are locked first, to see whose they are and whether they count. They stay those that the statement
     selects, by their primary keys if necessary."""
     query, connection, counters = statement.query, statement.connection, tuple(effects)
-    is_fixed = is_repeatable(query) or (statement.is_stock and name_rows(query, connection))
     says_whose = all(effect.after.names_owner or not effect.moves for effect in effects.values())
-    if not is_fixed or not (says_whose or lists_pks(query)):
+    is_fixed = is_repeatable(query) and (says_whose or lists_pks(query))
+    if not is_fixed and not (statement.is_stock and name_rows(query, connection)):
         return not_said(statement, effects)
     rows = lock_rows(query, connection, counters)
     result, number, _ = statement.execute()

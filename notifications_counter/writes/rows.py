@@ -51,7 +51,8 @@ def is_repeatable(query: Query) -> bool:
 
 def name_rows(query: Query, connection: BaseDatabaseWrapper) -> bool:
     """Lock the rows that a query selects, and have it select them by their primary keys, because it may select others a
-    moment later. Returns False if they are too many, or depend on other rows, which MariaDB might read as they were."""
+    moment later, or once they are changed. Returns False if they are too many, or depend on other rows, which MariaDB
+    might read as they were."""
     of_others = any(isinstance(node, OF_OTHER_ROWS) for node in expressions_of(query.where))
     if of_others or not is_of_one_table(query):
         return False

@@ -66,6 +66,18 @@ def test_a_generated_column_changes_with_what_it_is_computed_from():
     assert_stored(points)
 
 
+def test_one_of_its_columns_changes():
+    """Nothing says what the others are, but the rows do."""
+    vote(1, stars=1)
+    vote(2, stars=1, number=2)
+    vote(3, stars=1)
+    owners = [(shop, 1, stars) for shop in (1, 2, 3) for stars in (1, 2)]
+    assert [*votes.counts(owners).values()] == [1, 0, 2, 0, 1, 0]
+    assert Vote.objects.filter(shop__lt=3).update(stars=2) == 3
+    assert votes.buffer.status().ready  # not everyone is in doubt
+    assert [*votes.counts(owners).values()] == [0, 1, 0, 2, 1, 0]
+
+
 def test_a_row_without_one_of_its_owners_belongs_to_nobody(alice):
     Alert.objects.create(organization=None, recipient=alice)
     Alert.objects.bulk_create([Alert(organization=None, recipient=alice)])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from django.db import connection, models
-from django.db.models import F
+from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.test.utils import isolate_apps
 from django.utils import timezone
@@ -77,20 +77,30 @@ def test_owners_that_an_expression_sets_by_keys_are_read_back(ann, ben, owners):
     assert Ticket.objects.filter(pk=-1).update(agent=F("reviewer")) == 0
 
 
-def test_owners_that_an_expression_sets_before_now(ann, ben, owners):
-    """The rows are named by their keys before, so that it is known whose they become."""
-    Ticket.objects.create(agent=ann, reviewer=ben, due=timezone.now() - timedelta(hours=1))
+@pytest.mark.parametrize("chosen", [Q(due__lt=Now()), Q(title="")], ids=["by the time", "by a text"])
+@pytest.mark.parametrize("number", [1, 2], ids=["few", "many"])
+def test_owners_that_an_expression_sets(chosen, number, ann, ben, owners, monkeypatch):
+    """If the rows are few, they are named by their keys before, so that it is known whose they become."""
+    monkeypatch.setattr("notifications_counter.writes.rows.MAX_ROWS_IN_MEMORY", 1)
+    due = timezone.now() - timedelta(hours=1)
+    Ticket.objects.bulk_create(Ticket(agent=ann, reviewer=ben, due=due) for _ in range(number))
     assert_counted(owners)
-    assert Ticket.objects.filter(due__lt=Now()).update(agent=F("reviewer")) == 1
+    assert Ticket.objects.filter(chosen).update(agent=F("reviewer")) == number
     assert_counted(owners, doubt=True)
-    assert max(doubts(counter) for counter in COUNTERS) == 2
+    assert (max(doubts(counter) for counter in COUNTERS) == 2) == (number == 1)
 
 
-@pytest.mark.parametrize("change", [{"agent": F("reviewer")}, {"agent": F("reviewer"), "id": F("id") + 1000}])
-def test_owners_that_an_expression_sets(change, ann, ben, owners):
+def test_a_statement_that_puts_everyone_in_doubt_is_logged(ann, caplog):
+    Ticket.objects.create(agent=ann)
+    assert Ticket.objects.filter(agent__name=ann.name).update(agent=F("reviewer")) == 1
+    assert "on statements.Ticket does not say whose" in caplog.messages[-1]
+
+
+def test_owners_that_an_expression_sets_along_with_the_key(ann, ben, owners):
     """Nobody says whose the rows become, so everyone is in doubt."""
     Ticket.objects.bulk_create([Ticket(agent=ann, reviewer=ben), Ticket(agent=ben, reviewer=ann)])
     assert_counted(owners)
+    change = {"agent": F("reviewer"), "id": F("id") + 1000}
     assert Ticket.objects.filter(agent=ann).update(**change) == 1
     assert_counted(owners, doubt=True)
     assert Ticket.objects.filter(title="nobody's").update(**change) == 0
