@@ -243,6 +243,27 @@ def test_totals(declare, fields, ids):
     assert declare(Notification, totals=totals_with(**fields)).keys() == ids
 
 
+@isolate_apps("tests.tasks")
+def test_what_is_wrong_with_totals(declare):
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(unread_count__lt=9), name="few")]
+
+    def key():
+        return models.OneToOneField(get_user_model(), primary_key=True, related_name="+", **NO_CASCADE)
+
+    def count():
+        return models.IntegerField(db_default=0)
+
+    user = models.ForeignKey(get_user_model(), related_name="+", **NO_CASCADE)
+    for totals, text in (
+        (model("Limited", BaseCount, owner=key(), unread_count=count(), Meta=Meta), "a check constraint"),
+        (model("Keyed", BaseCount, owner=user, unread_count=count()), "its primary key, id, is not the owner"),
+        (model("Plain", owner=key(), unread_count=count()), "it is no BaseCount"),
+        (totals_with(options={"on_delete": models.CASCADE}, name="Bound"), "its owner has a cascade"),
+    ):
+        assert text in declare(Notification, totals=totals)["E004"]
+
+
 def test_totals_of_two_counters(declare):
     assert declare(Task, "project", field="unread_count").keys() == {"E004"}  # of other owners
     issues = {"source": Issue, "owner": "project", "totals": ProjectIssueCount}

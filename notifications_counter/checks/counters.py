@@ -156,6 +156,8 @@ def _mistakes_in_totals(counter: Counter) -> Iterator[tuple[str, str]]:
     for field in keys:
         if isinstance(field, models.ForeignKey) and not _is_unbound(field):
             yield f"its {field.name} has a cascade or a constraint", f"Give that field {UNBOUND}."
+    if any(isinstance(constraint, models.CheckConstraint) for constraint in totals._meta.constraints):
+        yield "it has a check constraint, which could refuse a total", "Remove the constraint."
     if counter.has_several_columns:
         if not _has_key(counter):
             yield (
@@ -169,6 +171,7 @@ def _mistakes_in_totals(counter: Counter) -> Iterator[tuple[str, str]]:
             f"its primary key, {key.name}, is not the owner",
             f"Use a OneToOneField to the model that {counter.owner!r} refers to, with primary_key=True, {UNBOUND}.",
         )
+        return  # the others depend on it
     known = {counter.field, "updated_at", *(field.name for field in keys)}
     for field in columns_of(totals):
         if field.name not in known and (field.unique or not (field.null or field.has_db_default())):

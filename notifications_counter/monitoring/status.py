@@ -150,7 +150,8 @@ class CounterStatus:
                 "CACHE_ALIAS and KEY_PREFIX with those of flush_counters."
             ),
         }
-        if self.phase in why_rows_are_counted:
+        is_soon = self.phase == Phase.DUE and self.last_run is not None and self.last_run < max_age  # a flusher runs
+        if self.phase in why_rows_are_counted and not is_soon:
             yield Problem(self.name, self.phase, why_rows_are_counted[self.phase])
         if self.failure:
             text = _("The last run of flush_counters failed, %(age)s ago. Its log says more.")

@@ -136,11 +136,13 @@ def test_a_badge_of_nobody_is_empty_and_of_somebody_else_an_error(alice, project
         assert show("{% badge counter='open_tasks' owner=owner %}", request_of(alice), {"owner": owner}) == "\n"
     mispelt = "{% badge counter='open_tasks' owner=mispelt %}"  # Django's templates make an empty text of it
     unquoted = "{% badge counter=open_tasks owner=1 %}"  # … and of this
-    assert badge(alice, mispelt) == badge(alice, unquoted) == "\n"
+    unattached = "{% badge owner=user count=user.unattached %}"
+    assert badge(alice, mispelt) == badge(alice, unquoted) == badge(alice, unattached) == "\n"
     settings.DEBUG = True
     for template, error, text in (
         (mispelt, ConfigurationError, "is undefined"),
         (unquoted, ConfigurationError, "in quotes"),
+        (unattached, ConfigurationError, r"Call attach\(\)"),
         ("{% badge max='lots' %}", ConfigurationError, "must be an integer, not 'lots'"),
         ("{% badge counter='open_tasks' %}", ValueError, r"counts for tasks\.Project, not for accounts\."),
         ("{% badge counter='open_task' %}", ConfigurationError, "No counter is named 'open_task'"),

@@ -14,7 +14,7 @@ from django.test.utils import override_settings
 import servers
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import CounterState, Notification, UserNotificationsCount
-from tests.support import PATIENCE, create, stored, unheard, wait_until
+from tests.support import PATIENCE, create, in_use, stored, unheard, wait_until
 from tests.tasks.models import Task
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -64,6 +64,8 @@ def test_what_makes_no_sense_is_refused(few_healed):
     ):
         with pytest.raises(CommandError, match=error):
             run("recount_counters", *options)
+    with in_use("unread_by_kind"), pytest.raises(CommandError, match="This is no JSON list. Pass --owner"):
+        run("recount_counters", "--counter", "unread_by_kind", "--owner", "me")
     cache = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
     with override_settings(CACHES={"default": cache}), pytest.raises(CommandError, match="is not a django-redis cache"):
         run("flush_counters")

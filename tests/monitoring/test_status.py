@@ -22,6 +22,7 @@ from django.utils import timezone
 
 import servers
 from notifications_counter import tasks
+from notifications_counter.buffer.types import EVERYONE
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import DoubtRequest
 from notifications_counter.monitoring.status import read_counter
@@ -101,6 +102,14 @@ def test_check_fails_when_something_waits_for_too_long(few_healed, wait):
     wait(200)
     assert check() == ("All is well. The flusher's work has waited for 3 min; up to 5 min is normal.\n", "")
     assert re.match(r"unread: .* waited for 3 min, more than 100 s: is flush_", check("--max-age", "100")[1])
+
+
+def test_a_flusher_that_runs_begins_a_generation_soon(healed):
+    tasks.flush()
+    unread.buffer.doubt([EVERYONE])
+    assert read_counter(unread).phase == Phase.DUE
+    assert not [*read_counter(unread).problems()]
+    assert [problem.kind for problem in read_counter(unread).problems(max_age=0)] == ["due"]
 
 
 def test_the_age_is_that_of_the_oldest_change_that_waits(healed, alice, bob):

@@ -61,7 +61,7 @@ def show_badge(
     label: str = "",
     kind: str | None = None,
     quiet: bool = False,
-    count: int | None = None,
+    count: Any = None,
 ) -> dict[str, Any]:
     """Show the badge of a counter, hidden at zero, ``99+`` above ``max``. Shows nothing if the owner, or one of its
     columns, is None.
@@ -79,11 +79,13 @@ def show_badge(
     if not is_integer(max):
         raise ConfigurationError(f"The max of a badge must be an integer, not {max!r}.")
     owner = user if owner is THE_USER else owner
-    if "" in (counter, owner):  # in Django's templates, an undefined variable
+    if "" in (counter, owner, count):  # in Django's templates, an undefined variable
         if not settings.DEBUG:
             return {}
         if counter == "":
             raise ConfigurationError("The counter of a badge is undefined. Write its name in quotes.")
+        if count == "":
+            raise ConfigurationError("The count of a badge is undefined. Call attach() before, or leave it out.")
         raise ConfigurationError(f"The owner of a badge of {counter or 'unread'} is undefined. Pass None for nobody.")
     counted = _counter_of(counter, kind)
     if None in [getattr(part, "pk", part) for part in (owner if isinstance(owner, tuple | list) else [owner])]:

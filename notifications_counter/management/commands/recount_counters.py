@@ -77,6 +77,7 @@ def pks_of(counter: Counter, values: list[str]) -> list[Pk]:
     try:
         return [counter.pk_of(json.loads(value) if counter.has_several_columns else value) for value in values]
     except ValueError as error:
+        what = "This is no JSON list." if isinstance(error, json.JSONDecodeError) else error
         raise CommandError(
-            f"{error} Pass --owner a primary key of an owner of the counter {counter.name!r}, once for each."
+            f"{what} Pass --owner a primary key of an owner of the counter {counter.name!r}, once for each."
         ) from None
