@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.utils.formats import date_format
 from playwright.sync_api import Page, expect
 
 from notifications_counter.counters import unread
@@ -533,6 +536,15 @@ def test_a_phone_selects_by_a_menu_and_has_no_shortcuts(open_inbox, alice):
     expect(page.locator("#nc-menu").get_by_role("button")).to_have_text(["Delete read notifications"])
     page.goto("/notifications/?show=unread")
     expect(page.locator("#nc-more")).to_be_hidden()
+
+
+def test_a_day_has_times_and_a_bell_says_how_long_ago(open_inbox, alice):
+    at = timezone.localtime() - timedelta(days=2)
+    Notification.objects.create(user=alice, title="x", created_at=at)
+    page = open_inbox()
+    expect(page.locator(".nc-inbox time")).to_have_text(date_format(at, "TIME_FORMAT"))
+    page.click(".nc-bell button")
+    expect(page.locator(".nc-bell-panel time")).to_have_text("2 days ago")
 
 
 def test_a_long_word_stays_on_the_page(open_inbox, alice):
