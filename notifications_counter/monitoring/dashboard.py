@@ -157,8 +157,8 @@ def event_table() -> Table:
             for name, value in event.items()
         }
         text = _(EVENTS[event["type"]].sentence) if event["type"] in EVENTS else event["type"]  # of another release
-        rows.append([moment(event["timestamp"]), event["counter"], text % fields])
-    return Table([_("Time"), _("Counter"), _("Event")], rows, numbers=3)
+        rows.append([moment(event["timestamp"]), text % fields, event["counter"]])
+    return Table([_("Time"), _("Event"), _("Counter")], rows, numbers=3)
 
 
 # ------------------------------------------------------------------------- charts

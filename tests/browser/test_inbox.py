@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.utils.formats import date_format
 from playwright.sync_api import Page, expect
 
 from notifications_counter.counters import unread
@@ -393,7 +396,7 @@ def test_keys_work_wherever_the_focus_is_unless_something_else_needs_them(open_i
     expect(first).to_be_focused()
     link.focus()
     page.keyboard.press("?")
-    page.get_by_label("Keyboard shortcuts").uncheck()
+    page.get_by_label("Single-key shortcuts").uncheck()
     page.keyboard.press("Escape")
     link.focus()
     page.keyboard.press("j")
@@ -445,7 +448,7 @@ def test_a_row_is_one_tab_stop_and_arrows_go_on(open_inbox, alice, toward):
     has(page, "unread", "read", "unread", "unread")
     press(("ArrowUp", f"nc-mark-{new.pk}"), (on, f"nc-more-{new.pk}"))
     page.keyboard.press("Enter")
-    press(("ArrowDown", f"nc-menu-{new.pk} a"), ("ArrowDown", f"nc-delete-{new.pk}"), ("Escape", f"nc-more-{new.pk}"))
+    press(("ArrowDown", f"nc-menu-{new.pk} a"), ("ArrowDown", f"nc-tick-{new.pk}"), ("Escape", f"nc-more-{new.pk}"))
     page.locator(".nc-bell button").press("Enter")
     expect(page.locator(".nc-bell-panel .nc-row")).to_have_count(4)
     press(("ArrowDown", f"nc-bell-open-{new.pk}"), ("End", f"nc-bell-mark-{new.pk}"))
@@ -508,13 +511,13 @@ def test_what_the_keyboard_opens_takes_the_focus_and_closes_when_it_leaves(open_
     page.locator("#nc-more").press("Enter")
     page.get_by_role("button", name="Shortcuts").press("Enter")
     expect(page.get_by_role("dialog", name="Shortcuts")).to_be_focused()
-    for keys in (page.locator("#nc-has-keys"), page.locator("#nc-show-all")):
+    for part in ("#nc-has-keys", "#nc-keys button", "#nc-show-all"):
         page.keyboard.press("Tab")
-        expect(keys).to_be_focused()
+        focused(page, part)
     expect(page.locator(":popover-open")).to_have_count(0)
     page.locator(f"#nc-more-{row.pk}").press("Enter")
     menu = page.locator(f"#nc-menu-{row.pk}")
-    for is_open in (True, True, False):
+    for is_open in (True, True, True, False):
         page.keyboard.press("Tab")
         expect(menu).to_be_visible(visible=is_open)
     bell, panel = page.locator(".nc-bell button"), page.locator(".nc-bell-panel")
@@ -526,6 +529,54 @@ def test_what_the_keyboard_opens_takes_the_focus_and_closes_when_it_leaves(open_
     expect(unread_only).to_be_focused()
     page.locator("#nc-more").focus()
     expect(panel).to_be_hidden()
+
+
+@pytest.mark.usefixtures("with_kinds")
+def test_nothing_moves_when_numbers_or_the_choice_change(open_inbox, alice):
+    def places(*parts: str) -> list[list[float]]:
+        script = "all => all.map(part => { const { x, y } = part.getBoundingClientRect(); return [x, y]; })"
+        return page.locator(", ".join(parts)).evaluate_all(script)
+
+    rows = [Notification(user=alice, kind=kind, title=kind) for kind in ("order", "sale") for _ in range(50)]
+    Notification.objects.bulk_create(rows)
+    page = open_inbox(viewport={"width": 390, "height": 800})
+    parts = (".nc-bell svg", ".nc-filters a", ".nc-tools > button", ".nc-list")
+    before, around = places(*parts), places(".nc-bell svg", ".nc-list")
+    for name in ("order", "Unread"):
+        choice = page.get_by_role("group").get_by_role("link", name=re.compile(f"^{name}"))
+        choice.click()
+        expect(choice).to_have_attribute("aria-current", "true")
+        assert places(*parts) == before
+    page.goto("/notifications/?kind=order")
+    page.get_by_role("button", name="Mark all as read in “order”").click()
+    expect(page.locator("[aria-current] .nc-badge")).to_be_hidden()
+    assert places(".nc-bell svg", ".nc-list") == around
+    Notification.objects.for_user(alice).mark_as_read()
+    expect(page.locator(".nc-bell .nc-badge")).to_be_hidden()
+    assert places(".nc-bell svg") == around[:1]
+
+
+def test_a_phone_selects_by_a_menu_and_has_no_shortcuts(open_inbox, alice):
+    row, _ = notify(alice, 2)
+    page = open_inbox(viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True)
+    page.tap(f"#nc-more-{row.pk}")
+    page.get_by_role("button", name="Select", exact=True).tap()
+    expect(page.locator(f"#nc-menu-{row.pk}")).to_be_hidden()
+    expect(page.get_by_label("Select “0”")).to_be_checked()
+    expect(page.locator("#nc-told")).to_have_text("Selected: 1")
+    page.tap("#nc-more")
+    expect(page.locator("#nc-menu").get_by_role("button")).to_have_text(["Delete read notifications"])
+    page.goto("/notifications/?show=unread")
+    expect(page.locator("#nc-more")).to_be_hidden()
+
+
+def test_a_day_has_times_and_a_bell_says_how_long_ago(open_inbox, alice):
+    at = timezone.localtime() - timedelta(days=2)
+    Notification.objects.create(user=alice, title="x", created_at=at)
+    page = open_inbox()
+    expect(page.locator(".nc-inbox time")).to_have_text(date_format(at, "TIME_FORMAT"))
+    page.click(".nc-bell button")
+    expect(page.locator(".nc-bell-panel time")).to_have_text("2 days ago")
 
 
 def test_a_long_word_stays_on_the_page(open_inbox, alice):

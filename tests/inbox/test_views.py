@@ -9,6 +9,7 @@ from django.conf import settings
 from django.test import Client, override_settings
 from django.urls import include, path, reverse
 from django.utils import timezone
+from django.utils.formats import date_format
 
 from notifications_counter.counters import unread, unseen
 from notifications_counter.inbox import views
@@ -102,6 +103,30 @@ def test_filters_and_pages_go_together(client, alice):
     assert chip not in page.content
     assert "Newer" not in links(page)
     assert titles(client.get(url() + links(page)["All kinds"])) == ["x", "e"]
+
+
+@own_urls
+def test_the_head_leads_to_the_newest_and_says_what_is_marked(client, alice):
+    def head(response) -> str:
+        return response.content.decode().partition('<div class="nc-head">')[2].partition('<div class="nc-filters"')[0]
+
+    Notification.objects.bulk_create(Notification(user=alice, kind="sale", title="x") for _ in range(3))
+    page = client.get(url())
+    assert "Newest" not in head(page)
+    assert "aria-label" not in head(page)
+    page = client.get(url() + links(page)["Sales"])
+    assert "Newest" not in head(page)
+    page = client.get(url() + links(page)["Older"])
+    assert '?show=all&amp;kind=sale">Newest</a>' in head(page)
+    assert re.search('aria-label="Mark all as read in “Sales”"[^>]*>Mark all as read</button>', head(page))
+
+
+def test_a_day_has_times_and_a_bell_has_dates(client, alice):
+    at = timezone.localtime() - timedelta(days=40)
+    Notification.objects.create(user=alice, title="x", created_at=at)
+    for part, format in (("list", "TIME_FORMAT"), ("bell", "SHORT_DATE_FORMAT")):
+        text = client.get(url(), headers={"X-Part": part}).content.decode()
+        assert re.findall(r"<time [^>]*>([^<]*)</time>", text) == [date_format(at, format)]
 
 
 # ------------------------------------------------------------------------------------------------------------ tabs

@@ -183,6 +183,10 @@
     const list = listOf(event.target);
     if (!list) return;
     if (event.target.closest(".nc-toast button")) return list.answer();
+    if (event.target.closest(".nc-select")) {
+      event.target.closest(".nc-row").querySelector("[name=selected]").checked = true;
+      return tidy(list);
+    }
     const filter = list.root.dataset.url && event.target.closest(".nc-filters a");
     if (!filter || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
