@@ -563,7 +563,7 @@ def test_a_phone_selects_by_a_menu_and_has_no_shortcuts(open_inbox, alice):
     page.get_by_role("button", name="Select", exact=True).tap()
     expect(page.locator(f"#nc-menu-{row.pk}")).to_be_hidden()
     expect(page.get_by_label("Select “0”")).to_be_checked()
-    expect(page.locator("#nc-told")).to_have_text("Selected: 1")
+    expect(page.locator(".nc-inbox .nc-told")).to_have_text("Selected: 1")
     page.tap("#nc-more")
     expect(page.locator("#nc-menu").get_by_role("button")).to_have_text(["Delete read notifications"])
     page.goto("/notifications/?show=unread")
