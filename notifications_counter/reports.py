@@ -14,11 +14,13 @@ logger = logging.getLogger("notifications_counter")
 
 class Event(NamedTuple):
     """A kind of event: a ``sentence``, which is a format string for all its fields; the ``level`` at which it is
-    usually logged; and whether the dashboard's history keeps it, which shows the sentence translated."""
+    usually logged; whether the dashboard's history keeps it, which shows the sentence translated; and whether
+    ``event_reported`` is sent: amid a site's write, the signal could swallow a time limit."""
 
     sentence: str
     level: int = logging.INFO
     is_kept: bool = False
+    is_sent: bool = True
 
 
 EVENTS = {
@@ -38,6 +40,7 @@ EVENTS = {
         "A statement on %(model)s does not say whose counts it changes, so reads of all count rows until the flusher's "
         "next run.",
         logging.WARNING,
+        is_sent=False,
     ),
     "unhooked": Event("Counting is switched off, and reads count rows: %(reason)s.", logging.WARNING),
     "also_failed": Event("Failed, too: %(reason)s", logging.ERROR),
@@ -89,4 +92,5 @@ def report(event: str, counter: Any = None, /, *, level: int = 0, exc_info: Any 
     if counter is not None:
         sentence, fields = f"%(counter)s: {sentence}", {"counter": counter.name, **fields}
     logger.log(level or about.level, sentence, fields, exc_info=exc_info, extra={"event": event, **fields})
-    event_reported.send_robust(sender=counter, counter=counter, event=event, fields=fields)
+    if about.is_sent:
+        event_reported.send_robust(sender=counter, counter=counter, event=event, fields=fields)
