@@ -100,8 +100,8 @@ def test_the_admin(visit):
         for width in (390, 1280):
             page.set_viewport_size({"width": width, "height": 720})
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the list scrolls, not the page"
-            results = page.locator("#changelist .results")
-            assert results.evaluate("list => list.scrollWidth <= list.clientWidth"), "a column is cut off"
+        results = page.locator("#changelist .results")
+        assert results.evaluate("list => list.scrollWidth <= list.clientWidth"), "a column is cut off"
         page.set_viewport_size({"width": 390, "height": 720})
         page.evaluate("document.documentElement.dir = 'rtl'")
         assert page.get_by_text("maximiliane.").evaluate(BEGINS_INSIDE)

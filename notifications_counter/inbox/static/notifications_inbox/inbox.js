@@ -9,6 +9,7 @@
   const ACROSS = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity };
   const KEYS = "notifications-keys"; // "off" in this browser, for speech input or keys pressed by mistake
   const TYPED = ":read-write, select"; // what needs keys itself
+  const BULK = ".nc-bulk :is(input, button)";
   const DIALOG = "dialog, [role=dialog], [popover]";
 
   const listOf = window.ncListOf;
@@ -230,11 +231,12 @@
     const place = controls.indexOf(at);
     if (event.key in ACROSS && place >= 0) {
       const isMirrored = event.key.startsWith("Arrow") && at.matches(":dir(rtl)");
+      if (rows.some((row) => row.querySelector(":checked"))) controls.push(...list.root.querySelectorAll(BULK));
       return go(event, controls, place + (isMirrored ? -1 : 1) * ACROSS[event.key]);
     }
     if (event.key in DOWN) {
       const menu = at.closest(".nc-menu") ?? at.popoverTargetElement;
-      const items = menu?.matches(".nc-menu:popover-open") ? [...menu.querySelectorAll("a, button")] : null;
+      const items = menu?.matches(".nc-menu:not(.nc-keys):popover-open") ? [...menu.querySelectorAll("a, button")] : null;
       if (items) return go(event, items, items.indexOf(at) + DOWN[event.key]);
       if (here < 0 && !list.root.dataset.url) return; // arrows scroll the page
       return go(event, rows.map((row) => controlsOf(row)[place] ?? titleOf(row)), here + DOWN[event.key]);

@@ -177,6 +177,9 @@
           old.classList.add("nc-gone");
           if (/[?&]show=unread/.test(this.url)) old.classList.add("nc-read");
           old.append(copy("gone"));
+          for (const control of old.querySelectorAll("button, input")) control.ariaDisabled = "true";
+          const isFocused = old.contains(document.activeElement);
+          if (isFocused && !this.news) this.report("done", { text: old.lastElementChild.textContent });
         }
       }
       const list = this.part.querySelector(".nc-list");
