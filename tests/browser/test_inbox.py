@@ -310,6 +310,18 @@ def focused(page: Page, what: str) -> None:
     expect(page.locator(what)).to_be_focused()
 
 
+def test_a_row_that_goes_while_it_has_the_focus_says_so(open_inbox, alice):
+    row, _ = notify(alice, 2)
+    page = open_inbox()
+    title = page.locator(f"#nc-open-{row.pk}")
+    for key in "jj":
+        page.keyboard.press(key)
+    row.delete()
+    expect(page.locator(".nc-inbox > .nc-toast")).to_have_text("No longer in this list")
+    expect(title).to_be_focused()
+    expect(title).to_be_disabled()
+
+
 def test_a_keyboard_keeps_its_place(open_inbox, alice):
     """Whatever the button that it was at does: hide its row, hide or disable itself, or close its message."""
     rows = notify(alice, 4)
