@@ -25,7 +25,7 @@ from ..models import DoubtRequest
 from ..places import LocalCounter, Place, at, here, visible_counters
 from ..redis.client import RECENT_SECONDS, client_of, trouble_call
 from ..redis.replies import as_text
-from ..upkeep.phases import Phase, seconds_to_wait, situation_of
+from ..upkeep.phases import NOT_READY, Phase, lost, seconds_to_wait, situation_of
 from .display import duration, grouped, moment
 
 MAX_AGE_SECONDS = 300.0
@@ -85,6 +85,7 @@ class CounterStatus:
     ``in_flight``       intents that are announced and not confirmed; a transaction may have several
     ``overdue``         how many of them are older than HEAL_AFTER, of at most 100
     ``phase``           what happens to the counter
+    ``doubted``         whether that is because a statement has put everyone in doubt, and nothing is lost
     ``off_since``       when counting was switched off, in seconds since 1970
     ``deploy_until``    until when rows are counted after a declaration, in seconds since 1970
     ``walked_to``       the last owner that has been compared, while the counter is walking
@@ -106,6 +107,7 @@ class CounterStatus:
     in_flight: int = 0
     overdue: int = 0
     phase: Phase = Phase.NORMAL
+    doubted: bool = False
     off_since: float | None = None
     deploy_until: float | None = None
     walked_to: str = ""
@@ -150,7 +152,7 @@ class CounterStatus:
                 "CACHE_ALIAS and KEY_PREFIX with those of flush_counters."
             ),
         }
-        is_soon = self.phase == Phase.DUE and self.last_run is not None and self.last_run < max_age  # a flusher runs
+        is_soon = self.doubted and self.last_run is not None and self.last_run < max_age  # a flusher runs
         if self.phase in why_rows_are_counted and not is_soon:
             yield Problem(self.name, self.phase, why_rows_are_counted[self.phase])
         if self.failure:
@@ -288,7 +290,7 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
         return None if since is None else max(0, (timezone.now() - since).total_seconds())
 
     intents = list(islice(counter.buffer.intents(), MAX_INTENTS))  # first, so that none is younger than the status
-    phase, row, status = situation_of(counter)
+    phase, row, status, server = situation_of(counter)
     walked_at = row.walk_resumes_at.timestamp() if phase == Phase.WALKING else 0
     worked_at = max(status.ran_at, walked_at)
     late = (intent.late(status.now) for intent in intents if intent.began)  # without, it cannot be read
@@ -304,6 +306,7 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
         in_flight=status.intents,
         overdue=sum(not 0 <= status.now - i.began < options.HEAL_AFTER for i in intents),  # below 0: a clock set back
         phase=phase,
+        doubted=phase == Phase.DUE and lost(row, status, server) == NOT_READY,
         off_since=row.off_since.timestamp() if row.off_since else None,
         deploy_until=time.time() + seconds_to_wait(row) if phase == Phase.DEPLOYING else None,
         walked_to=row.walked_to or "" if phase == Phase.WALKING else "",

@@ -55,6 +55,7 @@ class Situation(NamedTuple):
     phase: Phase
     row: CounterState
     status: BufferStatus
+    server: str
 
 
 def situation_of(counter: Declaration) -> Situation:
@@ -63,7 +64,7 @@ def situation_of(counter: Declaration) -> Situation:
     status = counter.buffer.status()
     server = counter.buffer.server()
     row = row_of(counter)
-    return Situation(phase_of(row, status, server, counter.fingerprint), row, status)
+    return Situation(phase_of(row, status, server, counter.fingerprint), row, status, server)
 
 
 def phase_of(row: CounterState, status: BufferStatus, server: str, fingerprint: str) -> Phase:

@@ -151,6 +151,7 @@
     if (new URL(form.elements.next.value, location).pathname !== dataset.undo) return; // no list follows
     try { sessionStorage[LEFT] = JSON.stringify({ url, pk }); } catch { return; }
     event.preventDefault();
+    event.stopPropagation(); // htmx may have boosted the form
     location = form.elements.next.value;
   };
 
