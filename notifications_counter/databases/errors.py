@@ -22,7 +22,8 @@ EXPECTED = (CounterError, *OUTAGES)
 """Errors that are no mistake in the code. Their messages say what to do, so nobody needs a traceback."""
 
 UNMIGRATED = re.compile(
-    "no such (table|column)|has no column|(relation|column) .* does not exist|table .* doesn't exist|unknown column",
+    "no such (table|column)|has no column|(relation|column) .* does not exist|table .* doesn't exist|unknown column|"
+    "null value in column|not null constraint",  # a default is missing
     re.IGNORECASE,
 )
 
@@ -46,7 +47,7 @@ def explain(error: BaseException, where: str = "") -> str:
 
 
 def needs_a_migration(error: BaseException) -> bool:
-    """Return whether the database lacks a table or a column that a migration is to add."""
+    """Return whether the database lacks a table, a column or its default, which a migration is to add."""
     return isinstance(error, DatabaseError) and UNMIGRATED.search(str(error)) is not None
 
 
@@ -60,6 +61,8 @@ def refuses_a_value(error: DatabaseError, is_alone: bool) -> bool:
     two keys are equal to PostgreSQL, which is a ProgrammingError. That of a value alone has another cause."""
     if not RAISED.isdisjoint(_codes(error)):
         return True
+    if needs_a_migration(error):
+        return False
     return isinstance(error, DataError | IntegrityError) or (isinstance(error, ProgrammingError) and not is_alone)
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import ProgrammingError
+from django.db import IntegrityError, ProgrammingError
 from django.template.defaultfilters import pluralize
 
 from ..counters import Counter
@@ -36,7 +36,7 @@ class CounterCommand(BaseCommand):
         try:
             with _interrupted_by_signals():
                 return super().execute(*args, **options)
-        except (*EXPECTED, ProgrammingError) as error:
+        except (*EXPECTED, ProgrammingError, IntegrityError) as error:
             raise CommandError(explain(error, " ".join(getattr(error, "__notes__", ())))) from error
         except KeyboardInterrupt:
             if options.get("loop"):  # that is how it ends

@@ -7,6 +7,7 @@ from unittest import mock
 
 import pytest
 from django.contrib.auth import get_user_model
+from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection, connections, transaction
 
 from notifications_counter.buffer import Buffer
@@ -265,6 +266,21 @@ def refused(key: Any) -> Iterator[None]:
                 cursor.execute(f"DROP TRIGGER refuse_{event}{on_table}")
             if connection.vendor == "postgresql":
                 cursor.execute("DROP FUNCTION refuse")
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="Of PostgreSQL.")
+def test_a_default_that_is_not_migrated_yet(healed, alice):
+    """Nobody is skipped for it: the next run stores the count."""
+    change = f"ALTER TABLE {UserNotificationsCount._meta.db_table} ALTER COLUMN unseen_count "
+    create(alice)
+    execute(f"{change} DROP DEFAULT")
+    try:
+        with pytest.raises(CommandError, match="null value in column .* `manage.py migrate`"):
+            call_command("flush_counters", database="default")
+    finally:
+        execute(f"{change} SET DEFAULT 0")
+    assert unread.flush() == Result(1)
+    assert stored(alice) == 1
 
 
 def test_a_count_that_the_database_refuses_is_skipped_and_tried_again(healed, caplog):

@@ -278,9 +278,12 @@
   new MutationObserver(() => register() && fetchCounts()).observe(document, { childList: true, subtree: true });
   document.addEventListener("notifications:change", async ({ detail: sent }) => {
     changing += 1;
-    await sent;
-    await fetchCounts();
-    changing -= 1;
+    try {
+      await sent;
+      await fetchCounts();
+    } finally {
+      changing -= 1;
+    }
   });
   document.addEventListener("visibilitychange", askLeader);
   window.addEventListener("pagehide", () => visit.abort());
