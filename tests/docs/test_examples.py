@@ -74,7 +74,8 @@ class Site:
         with path.open("a") as f:
             f.writelines(f"\n{block}" for block in blocks)
         text = path.read_text()
-        path.write_text(text.replace("redis://127.0.0.1:6379/1", self.redis))
+        text = text.replace("redis://127.0.0.1:6379/1", self.redis)
+        path.write_text(text.replace('TIMEOUT": 0.1', 'TIMEOUT": 10'))  # this machine may be busy
 
     def replace(self, file: str, before: str, after: str) -> None:
         path = self.directory / file
