@@ -23,7 +23,7 @@ EXPECTED = (CounterError, *OUTAGES)
 
 UNMIGRATED = re.compile(
     "no such (table|column)|has no column|(relation|column) .* does not exist|table .* doesn't exist|unknown column|"
-    "null value in column|not null constraint",  # a default is missing
+    "null value in column|not null constraint|have a default value",  # a default is missing
     re.IGNORECASE,
 )
 

@@ -502,7 +502,7 @@ def test_a_low_window_shows_all_keys_and_where_the_focus_is(open_inbox, alice):
     notify(alice, 20)
     page = open_inbox(viewport={"width": 640, "height": 360})  # as at 200 %
     page.keyboard.press("j")
-    expect(page.locator(".nc-hint")).to_be_visible()
+    expect(page.locator(".nc-arrows")).to_be_visible()
     expect(page.locator(".nc-title").first).to_have_accessible_description("← → Along a row ? Shortcuts")
     page.keyboard.press("?")
     keys = page.get_by_role("dialog", name="Shortcuts")

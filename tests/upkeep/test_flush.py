@@ -268,14 +268,14 @@ def refused(key: Any) -> Iterator[None]:
                 cursor.execute("DROP FUNCTION refuse")
 
 
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="Of PostgreSQL.")
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="It cannot drop a default.")
 def test_a_default_that_is_not_migrated_yet(healed, alice):
     """Nobody is skipped for it: the next run stores the count."""
     change = f"ALTER TABLE {UserNotificationsCount._meta.db_table} ALTER COLUMN unseen_count "
     create(alice)
     execute(f"{change} DROP DEFAULT")
     try:
-        with pytest.raises(CommandError, match="null value in column .* `manage.py migrate`"):
+        with pytest.raises(CommandError, match="unseen_count.* `manage.py migrate`"):
             call_command("flush_counters", database="default")
     finally:
         execute(f"{change} SET DEFAULT 0")
