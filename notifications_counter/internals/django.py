@@ -16,7 +16,7 @@ from django.db.backends.utils import CursorWrapper
 from django.db.migrations.writer import MigrationWriter
 from django.db.models import QuerySet, expressions, functions
 from django.db.models.constants import OnConflict
-from django.db.models.expressions import Col, Combinable
+from django.db.models.expressions import Col, ColPairs, Combinable
 from django.db.models.lookups import Exact, In, IsNull
 from django.db.models.query_utils import DeferredAttribute
 from django.db.models.sql import DeleteQuery, InsertQuery, Query, UpdateQuery
@@ -46,6 +46,7 @@ __all__ = [
     # The nodes of a condition, which Python can evaluate only if it knows them.
     "AND",
     "Col",
+    "ColPairs",
     "Exact",
     "ExtraWhere",
     "In",

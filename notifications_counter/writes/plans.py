@@ -66,8 +66,13 @@ def not_said(statement: Statement, counters: Iterable[Declaration]) -> Outcome:
     result, number, _ = statement.execute()
     if number == 0 and not statement.is_insert:  # of an INSERT, a trigger may put rows elsewhere
         return result, {}
+    return result, doubt_everyone(statement, counters)
+
+
+def doubt_everyone(statement: Statement, counters: Iterable[Declaration]) -> Change:
+    """Return that the statement may have changed the counts of everyone. That is dear, so it is logged."""
     report("everyone", model=statement.model._meta.label)
-    return result, unknown_for_everyone(counters)
+    return unknown_for_everyone(counters)
 
 
 # ------------------------------------------------------------------------- INSERT
@@ -103,7 +108,7 @@ def read_back(statement: Statement, counters: Counters) -> Outcome:
         pks = [getattr(instance, pk.attname, None) for instance in query.objs]
     found = lock_pks(query.model, statement.connection, pks, counters)
     if found.total() != len(pks):  # one is unknown, an expression, or stored in another form
-        return result, unknown_for_everyone(counters)
+        return result, doubt_everyone(statement, counters)
     change: Change = {}
     for counter, sums in sums_of(counters, found).items():
         change[counter] = unknown_for(sums)
@@ -140,7 +145,7 @@ def returned(statement: Statement, effects: Effects) -> Outcome:
     columns = columns_of(tuple(effects), statement.connection.alias, statement.model)
     result, number, found = statement.execute(columns)
     if found.total() != number:  # other code has changed the statement, too
-        return result, unknown_for_everyone(effects)
+        return result, doubt_everyone(statement, effects)
     change: Change = {}
     for counter, sums in sums_of(effects, found).items():
         effect = effects[counter]
@@ -179,16 +184,17 @@ def seen_afterwards(statement: Statement, effects: Effects, before: Tally[Row], 
     """The statement doesn't say whose its rows become, as ``bulk_update()``, or others have appeared since rows were
     locked. By primary keys, it still selects them, unless it changes these."""
     query, counters = statement.query, tuple(effects)
-    stay = lists_pks(query) and not statement.is_delete and not any(field.primary_key for field, *_ in query.values)
+    keys = {*statement.model._meta.pk_fields}
+    stay = lists_pks(query) and not statement.is_delete and keys.isdisjoint(field for field, *_ in query.values)
     after = lock_rows(query, statement.connection, counters) if stay else Tally[Row]()
     if after.total() < max(before.total(), number):  # it has changed others, or rows have other primary keys now
-        return unknown_for_everyone(effects)
+        return doubt_everyone(statement, effects)
     appeared = number > before.total()
     change: Change = {}
     for counter, sums in sums_of(counters, before + after).items():
         effect = effects[counter]
         if appeared and effect.moves:  # whose they were is lost
-            change |= unknown_for_everyone([counter])
+            change |= doubt_everyone(statement, [counter])
         else:
             change[counter] = unknown_for([*sums, *effect.owner_keys])
     return change

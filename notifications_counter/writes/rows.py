@@ -15,7 +15,7 @@ from django.db.models import F, Model, Q, QuerySet
 from ..declaration import Declaration
 from ..declaration.condition import OF_OTHER_ROWS, expressions_of, is_lookup_of_django, is_stable
 from ..declaration.primary_keys import Pk
-from ..internals import BaseDatabaseWrapper, Col, Exact, In, Param, Query, SQLCompiler
+from ..internals import OPERATORS, BaseDatabaseWrapper, Col, ColPairs, Exact, In, Param, Query, SQLCompiler
 from ..sql.owners import per_statement
 
 Row = tuple[Param, ...]
@@ -39,8 +39,12 @@ def is_of_one_table(query: Query) -> bool:
 def lists_pks(query: Query) -> bool:
     """Return whether the WHERE clause is a list of primary keys, as those of ``save()`` and ``bulk_update()`` are."""
     lookup: Any = query.where.children[0] if len(query.where.children) == 1 else None
-    is_list = isinstance(lookup, Exact | In) and is_lookup_of_django(lookup) and not query.where.negated
-    return bool(is_list and lookup.lhs.target.primary_key and not hasattr(lookup.rhs, "resolve_expression"))
+    if not isinstance(lookup, Exact | In) or query.where.negated or hasattr(lookup.rhs, "resolve_expression"):
+        return False
+    if isinstance(lookup.lhs, ColPairs):  # a composite key, or a relation to one
+        targets = [column.target for column in lookup.lhs]
+        return type(lookup).__module__ in OPERATORS and targets == query.model._meta.pk_fields
+    return is_lookup_of_django(lookup) and lookup.lhs.target.primary_key
 
 
 def is_repeatable(query: Query) -> bool:

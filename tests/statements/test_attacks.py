@@ -412,6 +412,22 @@ def test_a_lookup_that_means_something_else(house):
         assert_exact(house, counter=counter, in_doubt=None)
 
 
+def test_rows_with_a_composite_key(house, garden, caplog):
+    fields = {"line": models.IntegerField(), "next": models.ForeignKey(Project, models.CASCADE, related_name="+")}
+    with counted("lines", Q(), pk=models.CompositePrimaryKey("line", "next_id"), **fields) as (model, counter):
+        lines = [model(line=number, project=house, next=garden) for number in range(3)]
+        model.objects.bulk_create(lines)
+        assert counter.counts([house, garden]) == {house.pk: 3, garden.pk: 0}
+        assert model.objects.filter(line__lt=1).update(project=F("next")) == 1
+        for line in lines:
+            line.project = garden
+        model.objects.bulk_update(lines[1:2], ["project"])
+        lines[2].save()
+        assert counter.counts([house, garden]) == {house.pk: 0, garden.pk: 3}
+        assert_exact(house, counter=counter, in_doubt=None)
+    assert not [record for record in caplog.records if record.event == "everyone"]
+
+
 @pytest.mark.parametrize("how", ["ROLLBACK", "ABORT", "INSERT OR ROLLBACK INTO {0} SELECT * FROM {0}"])
 def test_a_rollback_in_sql(alice, how):
     if connection.vendor != {"ABORT": "postgresql", "ROLLBACK": connection.vendor}.get(how, "sqlite"):
