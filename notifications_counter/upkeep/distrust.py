@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 
 import django
 from django.db import Error, connections
@@ -11,6 +10,7 @@ from django.db.backends.signals import connection_created
 
 from ..buffer import Buffer
 from ..conf import SETTING, options
+from ..databases.errors import explain, needs_a_migration
 from ..declaration import declarations
 from ..exceptions import CounterError
 from ..internals import BaseDatabaseWrapper, unknown_methods
@@ -42,8 +42,11 @@ def _switch_off(connection: BaseDatabaseWrapper, **_: object) -> None:
     alias = connection.alias
     if alias in _is_off or alias not in connections or connections[alias] is not connection:  # only faster
         return
-    with suppress(CounterError, Error):  # the tables may be missing
+    try:
         for _name, counter, place in local_counters(declarations(), alias):
             with at(place):
                 switch_off(counter)
         _is_off.add(alias)  # only faster
+    except (CounterError, Error) as error:
+        if not needs_a_migration(error):
+            report("run_failed", command="counting off", reason=explain(error, alias))

@@ -38,12 +38,13 @@ def is_of_one_table(query: Query) -> bool:
 
 def lists_pks(query: Query) -> bool:
     """Return whether the WHERE clause is a list of primary keys, as those of ``save()`` and ``bulk_update()`` are."""
+    model: Any = query.model
     lookup: Any = query.where.children[0] if len(query.where.children) == 1 else None
     if not isinstance(lookup, Exact | In) or query.where.negated or hasattr(lookup.rhs, "resolve_expression"):
         return False
     if isinstance(lookup.lhs, ColPairs):  # a composite key, or a relation to one
         targets = [column.target for column in lookup.lhs]
-        return type(lookup).__module__ in OPERATORS and targets == query.model._meta.pk_fields
+        return type(lookup).__module__ in OPERATORS and targets == model._meta.pk_fields
     return is_lookup_of_django(lookup) and lookup.lhs.target.primary_key
 
 

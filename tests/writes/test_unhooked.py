@@ -104,6 +104,24 @@ def test_rows_are_counted_while_there_is_one(change, reason, healed, alice, chil
     assert [problem.kind for problem in status_of(unread).problems] == ["off"]
 
 
+@pytest.mark.once
+@pytest.mark.slow
+def test_a_process_that_may_not_switch_it_off(healed, alice, child_environment):
+    script = """
+import django
+from django.conf import settings
+settings.NOTIFICATIONS_COUNTER = {**settings.NOTIFICATIONS_COUNTER, "ENABLED": False}
+database = settings.DATABASES["default"]
+database |= {"NAME": f"file:{database['NAME']}?mode=ro", "OPTIONS": {"uri": True}}
+django.setup()
+from notifications_counter.counters import unread
+assert unread.count("nobody") == 0
+"""
+    child = subprocess.run([sys.executable, "-c", script], env=child_environment, capture_output=True, text=True)
+    assert child.returncode == 0, child.stderr
+    assert "readonly database (counting off is trying again)" in child.stderr
+
+
 def test_a_tenant_that_was_made_since(healed, monkeypatch):
     """Its flusher may be the first that comes there."""
     monkeypatch.setattr(SQLInsertCompiler, "execute_sql", lambda self, fields, chunk: None)
