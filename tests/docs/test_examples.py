@@ -26,7 +26,6 @@ OF_SITES = {"quickstart.md", "count-any-model.md", "conversations.md", "test-you
 OF_PACKAGES = {  # which have tests of their own
     "coming-from.md",
     "lists.md",
-    "rest-frameworks.md",
     "in-production.md",
     "tenants.md",
 }

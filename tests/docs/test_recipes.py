@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.contrib import admin
 from django.contrib.auth import get_user_model
-from django.test import Client, override_settings
+from django.test import override_settings
 from django.urls import path, reverse
 from django.utils import timezone
 
@@ -16,7 +16,7 @@ from notifications_counter.counters import unread
 from notifications_counter.inbox import urls
 from notifications_counter.models import Notification
 from tests.docs.test_docs import page, python_blocks, section
-from tests.support import assert_exact, notify, sent
+from tests.support import notify, sent
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
@@ -102,44 +102,3 @@ def test_an_inbox_of_some_notifications_leaves_the_others_alone(client, alice, m
         assert list(Notification.objects.order_by("pk").values()) == others
         Notification.objects.create(user=alice, title="for all to see", kind="sale")
         assert b"for all to see" in client.get(reverse("notifications:inbox")).content
-
-
-# ------------------------------------------------------------------------------------------------- REST frameworks
-ROUTES = """
-from django.urls import include, path
-from rest_framework.routers import DefaultRouter
-from inbox.api import NotificationViewSet
-
-router = DefaultRouter()
-router.register("notifications", NotificationViewSet, basename="notification")
-urlpatterns = [path("api/", include(router.urls))]
-"""
-
-
-def test_the_inbox_by_django_rest_framework(client, alice, bob, module, settings):
-    """It lists, counts, marks and deletes the user's own notifications, and no others."""
-    pytest.importorskip("rest_framework")
-    module("inbox.api", *python_blocks(page("howto/rest-frameworks.md")))
-    module("inbox.urls", ROUTES)
-    settings.ROOT_URLCONF = "inbox.urls"
-
-    theirs = notify(bob, 2)
-    mine = notify(alice, 25)
-    listed = client.get("/api/notifications/").json()["results"]
-    assert [row["id"] for row in listed] == [row.pk for row in mine[:4:-1]]
-    assert listed[0].keys() == {"id", "kind", "title", "body", "url", "data", "created_at", "read_at"}
-    assert client.get("/api/notifications/unread/").json() == {"unread": 25}
-    assert client.get(f"/api/notifications/{mine[0].pk}/").json()["title"] == "0"
-    ids = [mine[0].pk, mine[1].pk, theirs[0].pk]
-    changed = client.post("/api/notifications/mark-as-read/", {"ids": ids}, content_type="application/json")
-    assert changed.json() == {"changed": 2, "unread": 23}
-    wrong = client.post("/api/notifications/mark-as-read/", {}, content_type="application/json")
-    assert wrong.status_code == 400
-    assert client.delete(f"/api/notifications/{mine[2].pk}/").status_code == 204
-    for ask in (client.get, client.delete):
-        assert ask(f"/api/notifications/{theirs[0].pk}/").status_code == 404
-    assert unread.counts([alice, bob]) == {alice.pk: 22, bob.pk: 2}
-    assert_exact(alice, bob)
-    assert Client().get("/api/notifications/").status_code == 403
-    client.handler.enforce_csrf_checks = True
-    assert client.delete(f"/api/notifications/{mine[3].pk}/").status_code == 403
