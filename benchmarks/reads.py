@@ -18,7 +18,7 @@ from notifications_counter.models import Notification
 
 from . import plots
 from .bench import LIMIT, OURS, Report, matrix, number, p99, race, say, size, table, time, timed
-from .rivals import CounterRow, CountSql, CountStar, Ours, Rival, agree, fill, readers, redis
+from .rivals import CountSql, CountStar, Ours, Rival, agree, fill, readers, redis
 
 GET = f"{LIMIT}a bare `GET`"
 MGET = f"{LIMIT}`MGET` on a bare connection"  # our read without our code
@@ -137,7 +137,7 @@ def _write(user: int, rate: int, stop: Any) -> None:
 def databases(report: Report, quick: bool) -> str:
     """Add a line to the table of all stages."""
     them, times = 100, 50
-    some = fill(them, 10, [Ours(), CountStar(), CountSql(), CounterRow()])
+    some = fill(them, 10, [Ours(), CountStar(), CountSql()])
     does = {rival.name: calls(rival.read, cycle(range(1, them + 1)), times) for rival in some}
     found = race(does, rounds=5 if quick else 20, units=times, about="badge of 10")
     report.lines["badge of 10"] = {OURS: found.cell(OURS)} | {rival.name: found.ratio(rival.name) for rival in some[1:]}

@@ -33,7 +33,7 @@ print(unread.flush().owners, re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/sta
 """Flushes in a process of its own, and prints the number of users and the peak memory in KiB."""
 
 
-USERS = (100_000, 1_000_000)
+USERS = 100_000
 
 
 def to_run(report: Report, quick: bool) -> str:
@@ -67,7 +67,7 @@ def to_run(report: Report, quick: bool) -> str:
         "flusher: storing everyone's count": (storing, time),
         "flusher: comparing everyone with the rows": (walking, time),
     }
-    lines = [[name, *(show(each * users) for users in USERS)] for name, (each, show) in figures.items()]
+    lines = [[name, show(each * USERS)] for name, (each, show) in figures.items()]
     badge, create = calls(unread.count, 5_000), calls(ours.create, 1_000)
     unread.flush()
     touch(many)
@@ -78,7 +78,7 @@ def to_run(report: Report, quick: bool) -> str:
         f" {size(round(0.5 / badge, -3))} badges or {size(round(0.5 / create, -2))} creates a second. A flusher of"
         f" {size(many)} users took {memory(peak * 1024)} of memory."
     )
-    return table(["users with a count", *map(size, USERS)], lines) + f"\n\n{about}"
+    return table(["", f"{size(USERS)} users"], lines) + f"\n\n{about}"
 
 
 def memory(used: float) -> str:
