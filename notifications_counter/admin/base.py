@@ -100,6 +100,6 @@ def recount(counter: Counter, owners: Iterable[object] | None = None) -> str:
 
 
 def short(at: datetime) -> str:
-    """Return a date and time for a narrow column; only the date on a phone."""
+    """Return a date and time for a narrow column, in two lines on a phone."""
     date, time = (moment(at.timestamp(), style) for style in ("SHORT_DATE_FORMAT", "TIME_FORMAT"))
     return format_html('{} <span class="nc-time">{}</span>', date, time)

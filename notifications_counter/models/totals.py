@@ -38,7 +38,7 @@ class UserNotificationsCount(BaseCount):
         verbose_name_plural = _("unread counts")
 
     def __str__(self) -> str:
-        return f"{self.pk}: {self.unread_count}"
+        return f"{getattr(self, 'shown_user', self.pk)}: {self.unread_count}"  # the admin's list has read the users
 
 
 class UserKindNotificationsCount(BaseCount):

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from django.apps import apps
-from django.template.defaultfilters import date, filesizeformat, truncatechars
+from django.template.defaultfilters import capfirst, date, filesizeformat, truncatechars
 from django.utils import timezone
 from django.utils.html import format_html
+from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext
 
@@ -55,13 +56,14 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
         "now": moment(time.time()).removesuffix("."),  # of p.m., at the end of a sentence
         "problems": sentences(status.problems),
         "warnings": sentences(status.warnings),
-        "counters": counter_table(counters, by, bad),
+        "before": status.trouble.reason if status.trouble else "",
         "unreachable": len(counters) < len(status.counters),
     }
     since = min((problem.since for problem in status.problems if problem.since), default=None)
     with suppress(CounterError):
         if counters:
             shown = min(counters, key=lambda each: (each.name != chosen, each.name not in bad))
+            found["counters"] = counter_table(counters, by, shown.name, bad)
             found |= {"counter": shown.name, "servers": server_table(client_of(options.CACHE_ALIAS).infos())}
             with at(shown.place):
                 found |= {"events": event_table(), "activity": activity(shown.counter, PRECISIONS[by])}
@@ -85,8 +87,19 @@ def well_since(status: Status) -> float | None:
     return max(ends, default=None)
 
 
-def counter_table(counters: Sequence[CounterStatus], by: str, bad: Iterable[str | None]) -> Table:
-    """Return each counter in a line, with a link that shows its part of the page. ``bad`` names those with problems."""
+def odd(text: str) -> str:
+    """Return what is not as it should be, so that it is seen."""
+    return format_html('<strong class="nc-odd">{}</strong>', text)
+
+
+def ago(seconds: float) -> str:
+    """Return how long ago something was."""
+    return _("just now") if seconds < 2 else _("%s ago") % duration(seconds)
+
+
+def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, bad: Iterable[str | None]) -> Table:
+    """Return each counter in a line, with a link that shows its part of the page, as that of ``shown``. ``bad`` names
+    those with problems."""
     words = {
         pgettext("changes", "Waiting"): _(
             "Owners whose changes wait for the flusher, which writes them to the database. Badges include these."
@@ -105,24 +118,29 @@ def counter_table(counters: Sequence[CounterStatus], by: str, bad: Iterable[str 
     titles = [_("Counter"), _("State"), waiting, pgettext("changes", "Oldest"), *others, _("Last flush")]
     rows = []
     for counter in counters:
-        state = _("has a problem") if counter.name in bad else _("in order")
+        state = odd(_("has a problem")) if counter.name in bad else _("in order")
         if counter.phase == Phase.WALKING:
             state = _("walking, up to owner %s") % counter.walked_to
         elif counter.off_since:
-            state = _("off")
+            state = odd(_("off"))
         elif counter.phase != Phase.NORMAL:
-            state = _("rows are counted")
-        overdue = _("%s overdue") % grouped(counter.overdue) if counter.overdue else ""
+            state = odd(_("rows are counted"))
+        overdue = odd(_("%s overdue") % grouped(counter.overdue)) if counter.overdue else ""
         rows.append(
             [
-                format_html('<a href="?{}">{}</a>', urlencode({"by": by, "counter": counter.name}), counter.name),
+                format_html(
+                    '<a href="?{}#nc-counter"{}>{}</a>',
+                    urlencode({"by": by, "counter": counter.name}),
+                    mark_safe(' aria-current="true"') if counter.name == shown else "",
+                    counter.name,
+                ),
                 state,
                 grouped(counter.waiting),
                 duration(counter.age) if counter.age else "",
-                f"{grouped(counter.in_flight)} {overdue}".strip(),
-                grouped(counter.wrong),
-                grouped(counter.skipped),
-                _("unknown") if counter.last_run is None else _("%s ago") % duration(counter.last_run),
+                format_html("{} {}", grouped(counter.in_flight), overdue),
+                odd(grouped(counter.wrong)) if counter.wrong else "0",
+                odd(grouped(counter.skipped)) if counter.skipped else "0",
+                _("unknown") if counter.last_run is None else ago(counter.last_run),
             ]
         )
     return Table(titles, rows, numbers=2, words=words)
@@ -152,12 +170,14 @@ def event_table() -> Table:
     """Return the last events of all counters."""
     rows: list[list[str]] = []
     for event in history.latest(10):
+        if reason := event.get("reason"):
+            event["reason"] = _(reason)
         fields = {
-            name: grouped(value) if isinstance(value, int) else truncatechars(repr(str(value))[1:-1], 60)
+            name: grouped(value) if isinstance(value, int) else truncatechars(repr(str(value))[1:-1], 300)
             for name, value in event.items()
         }
         text = _(EVENTS[event["type"]].sentence) if event["type"] in EVENTS else event["type"]  # of another release
-        rows.append([moment(event["timestamp"]), text % fields, event["counter"]])
+        rows.append([moment(event["timestamp"]), capfirst(text % fields), event["counter"]])
     return Table([_("Time"), _("Event"), _("Counter")], rows, numbers=3)
 
 
@@ -176,12 +196,12 @@ class Precision(NamedTuple):
 
 
 QUARTERS = dict.fromkeys((0, 15, 30, 45), "TIME_FORMAT")
-HALF_DAYS = {0: "MONTH_DAY_FORMAT", 12: "TIME_FORMAT"}
+MIDNIGHT = {0: "MONTH_DAY_FORMAT"}
 TENS = {1: "MONTH_DAY_FORMAT", 11: "j", 21: "j"}
 
 PRECISIONS = {
     "minute": Precision(60, gettext_lazy("By minute"), 60, "TIME_FORMAT", "minute", QUARTERS),
-    "hour": Precision(3600, gettext_lazy("By hour"), 48, "DATETIME_FORMAT", "hour", HALF_DAYS),
+    "hour": Precision(3600, gettext_lazy("By hour"), 48, "DATETIME_FORMAT", "hour", MIDNIGHT),
     "day": Precision(86400, gettext_lazy("By day"), 31, "DATE_FORMAT", "day", TENS),
 }
 

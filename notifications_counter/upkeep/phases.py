@@ -9,6 +9,7 @@ from typing import NamedTuple
 from django.conf import settings
 from django.db.models import QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext_noop as _
 
 from ..buffer import BufferStatus
 from ..buffer.buffer import OFF_SECONDS
@@ -16,8 +17,11 @@ from ..conf import options
 from ..declaration import Declaration
 from ..models import CounterState, Mark
 
-OTHER_REDIS = "Redis is new, was restarted or replaced, or lost data"
-NOT_READY = "everyone is in doubt: a statement did not say whose counts it changed, or Redis has lost the key `ready`"
+OTHER_REDIS = _("Redis is new, was restarted or replaced, or lost data")
+NOT_READY = _(
+    "everyone is in doubt: a statement did not say whose counts it changed (the log names its model), or Redis has "
+    "lost the key `ready`"
+)
 
 
 class Phase(StrEnum):
@@ -96,7 +100,7 @@ def lost(row: CounterState, status: BufferStatus, server: str) -> str:
     finishes in between looks like a lost one.
     """
     if not row.mark:
-        return "nobody has been counted yet"
+        return _("nobody has been counted yet")
     # rules: ready, server
     if status.server != server:
         return OTHER_REDIS
@@ -104,7 +108,7 @@ def lost(row: CounterState, status: BufferStatus, server: str) -> str:
         return NOT_READY
     # rule: agree
     if status.mark != row.mark and not (status.batch and Mark(row.mark).batch == status.batch):
-        return "Redis or the database went back in time"
+        return _("Redis or the database went back in time")
     return ""
 
 

@@ -385,6 +385,27 @@ def test_several_deletions_are_one_with_a_number(open_inbox, alice):
     expect(told).to_have_text("3 deleted.Undo Ctrl+Z")
 
 
+def test_a_deletion_that_can_be_undone_shows_everywhere_at_once(open_inbox, alice):
+    rows = notify(alice, 3)
+    page = open_inbox()
+    number, panel = page.locator(".nc-bell .nc-badge [aria-hidden]"), page.locator(".nc-bell-panel .nc-row:visible")
+    for key in "j#":
+        page.keyboard.press(key)
+    expect(number).to_have_text("2")
+    expect(page).to_have_title(re.compile(r"^\(2\) "))
+    page.click(".nc-bell button")
+    expect(panel).to_have_count(2)
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    page.keyboard.press("Control+z")
+    expect(number).to_have_text("3")
+    page.focus(f"#nc-open-{rows[2].pk}")
+    page.keyboard.press("#")
+    expect(number).to_have_text("2")
+    page.keyboard.press("Escape")
+    wait_until(lambda: Notification.objects.count() == 2)
+    expect(number).to_have_text("2")
+
+
 def test_keys_work_wherever_the_focus_is_unless_something_else_needs_them(open_inbox, alice):
     rows = notify(alice, 2)
     page = open_inbox()
@@ -393,7 +414,7 @@ def test_keys_work_wherever_the_focus_is_unless_something_else_needs_them(open_i
     page.evaluate("html => document.querySelector('main').insertAdjacentHTML('afterbegin', html)", fields)
     for key in "j#":
         page.keyboard.press(key)
-    link = page.get_by_role("link", name="Inbox")
+    link = page.get_by_role("link", name="Notifications")
     link.focus()
     page.keyboard.press("Control+z")
     expect(first).to_be_focused()

@@ -143,7 +143,8 @@ def test_a_filter_keeps_the_focus(visit):
         link.press("Enter")
         expect(link).to_have_attribute("aria-current", "true")
         expect(link).to_be_focused()
-    expect(page).to_have_title("(99+) Unread – Comments – Inbox · Notifications")
+    expect(page.locator(".nc-told")).to_have_text("Unread, Comments")
+    expect(page).to_have_title("(99+) Unread – Comments – Notifications · Demo")
 
 
 def test_a_phone_with_forced_colours_rtl_and_large_text(visit):
@@ -173,11 +174,16 @@ IS_SEEN = """() => {
 }"""
 
 
-@pytest.mark.parametrize("size", [(390, 700), (320, 256)], ids=["phone", "400 percent"])
+@pytest.mark.parametrize("size", [(390, 700), (320, 640), (320, 256)], ids=["phone", "low", "400 percent"])
 def test_nothing_covers_what_has_the_focus(visit, size):
     page = visit(BUSY, viewport=dict(zip(("width", "height"), size, strict=True)))
-    page.check("[name=selected] >> nth=0")
-    page.focus("[name=selected] >> nth=0")
+    for key in "j#":
+        page.keyboard.press(key)
+    expect(page.get_by_role("button", name="Undo")).to_be_visible()
+    page.focus(".nc-kinds a >> nth=1")
+    assert page.evaluate(IS_SEEN)
+    page.check("[name=selected]:visible >> nth=0")
+    page.focus("[name=selected]:visible >> nth=0")
     for _ in range(25):
         page.keyboard.press("Tab")
         assert page.evaluate(IS_SEEN), page.evaluate("document.activeElement.outerHTML")
@@ -198,6 +204,36 @@ def test_a_narrow_page_with_wide_text(visit):
         page.get_by_role("dialog").get_by_text(name, exact=True).click(trial=True, timeout=5000)
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_dashboard_shows_where_the_focus_is(visit, scheme):
+    page = visit("admin", color_scheme=scheme, viewport={"width": 500, "height": 900})
+    page.goto(DASHBOARD)
+    wait_until(lambda: page.evaluate(DRAWN))
+    for part in (
+        ".nc-panel button >> nth=0",
+        ".nc-table[tabindex] >> nth=0",
+        ".nc-links a >> nth=0",
+        ".nc summary >> nth=0",
+    ):
+        page.locator("body").press("Tab")  # from here on, the focus is visible
+        page.focus(part)
+        seen = page.screenshot()
+        page.locator(part).evaluate("element => { element.style.outline = 'none'; }")
+        assert page.screenshot() != seen, part
+
+
+def test_the_dashboard_refreshes_in_place(visit):
+    page = visit("admin")
+    page.clock.install()
+    page.goto(f"{DASHBOARD}&refresh")
+    page.get_by_text("As a table").click()
+    page.focus(".nc-tabs a >> nth=1")
+    before = page.locator(".nc-links span").text_content()
+    wait_until(lambda: page.clock.fast_forward(31_000) or page.locator(".nc-links span").text_content() != before)
+    expect(page.locator(".nc-tabs a >> nth=1")).to_be_focused()
+    expect(page.locator(".nc-charts + details")).to_have_attribute("open", "")
+
+
 PICTURES = {"bell": (READER, "/send/"), "inbox": (READER, "/"), "dashboard": ("admin", DASHBOARD)}
 PICTURES = {f"{name}{end}": picture for name, picture in PICTURES.items() for end in ("", "-dark")}
 PICTURES["inbox-zh-hans"] = ("xiaoming", "/")
@@ -212,7 +248,7 @@ def test_pictures(visit, name, tmp_path):
     page = visit(user, viewport={"width": width, "height": height}, **options)
     page.goto(path)
     if path == DASHBOARD:
-        flushed = page.locator(".nc-table td", has_text=re.compile(" ago|前$"))
+        flushed = page.locator(".nc-table td", has_text=re.compile("just now| ago|刚刚|前$"))
         wait_until(lambda: flushed.count() or (page.reload() and False))
         wait_until(lambda: page.evaluate(DRAWN))
     elif path == "/send/":

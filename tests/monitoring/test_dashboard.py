@@ -9,6 +9,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 from django.urls import reverse
+from django.utils.html import strip_tags
 
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import Notification, UserNotificationsCount
@@ -46,7 +47,7 @@ def numbers(response, counter: str = "unread") -> dict[str, str]:
     """What the table says of a counter, by the titles of its columns."""
     table = response.context["counters"]
     [row] = [row for row in table.rows if f">{counter}<" in row[0]]
-    return dict(zip(table.titles, row, strict=True))
+    return dict(zip(table.titles, map(strip_tags, row), strict=True))
 
 
 # -------------------------------------------------------------------------------------------------------- state
@@ -76,11 +77,11 @@ def test_counters_events_and_the_server(admin_client, url, few_healed, alice):
     notify(alice)
     call_command("flush_counters", verbosity=0)
     state_row(unread).update(walk_speed="full speed", walked_to="7")
-    history.record_event({"type": "skipped", "counter": "unread", "owners": 1, "examples": "\0: full" + 99 * "x"})
+    history.record_event({"type": "skipped", "counter": "unread", "owners": 1, "examples": "\0: full" + 999 * "x"})
     response = admin_client.get(url)
     shown = numbers(response)
     assert shown["State"] == "walking, up to owner 7"
-    assert re.fullmatch(r"[\d.]+ m?s ago", shown["Last flush"])
+    assert re.fullmatch(r"just now|\d+ s ago", shown["Last flush"])
     page = said(response.content.decode())
     for text in ("walk complete", "\\x00: full", "x…", "noeviction"):
         assert text in page

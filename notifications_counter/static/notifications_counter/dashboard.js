@@ -1,5 +1,5 @@
 // Draws the charts of the dashboard with Chart.js, each from a column of the table below, and collapses the table.
-// Without Chart.js, the table stays.
+// Without Chart.js, the table stays. Refreshes the page in place, if that is wanted.
 (() => {
   "use strict";
 
@@ -20,6 +20,7 @@
     const most = Math.max(...columns.flatMap(numbersOf));
     canvases.forEach((canvas, i) => {
       const texts = columns[i];
+      const own = Math.max(...numbersOf(texts));
       Chart.getChart(canvas)?.destroy();
       new Chart(canvas, {
         type: "bar",
@@ -44,7 +45,7 @@
             y: {
               position: start,
               beginAtZero: true,
-              suggestedMax: most, // so that charts can be compared
+              suggestedMax: most > 4 * own ? undefined : most, // so that charts can be compared
               border: { display: false },
               grid: { color: stroke, drawTicks: false },
               ticks: {
@@ -76,16 +77,62 @@
     });
   };
 
-  const all = document.querySelectorAll(".nc-charts");
-  for (const charts of all) {
+  const all = () => [...document.querySelectorAll(".nc-charts")];
+  const drawAll = () => Chart && all().forEach(draw);
+  for (const charts of all()) {
     charts.hidden = !Chart;
     charts.nextElementSibling.open = !Chart;
   }
-  if (!Chart) return;
-
-  const drawAll = () => all.forEach(draw);
   drawAll();
   // The theme follows the system or a choice on the page.
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+  for (const scheme of ["(prefers-color-scheme: dark)", "(forced-colors: active)"]) {
+    matchMedia(scheme).addEventListener("change", drawAll);
+  }
   new MutationObserver(drawAll).observe(document.documentElement, { attributeFilter: ["class", "data-theme"] });
+  document.addEventListener("keydown", ({ key }) => {
+    if (key !== "Escape" || !Chart) return;
+    for (const chart of Object.values(Chart.instances)) { // hide its tooltip
+      chart.tooltip.setActiveElements([], { x: 0, y: 0 });
+      chart.setActiveElements([]);
+      chart.update();
+    }
+  });
+
+  // The keyboard stops at a table only to scroll it.
+  const findCut = () => {
+    for (const table of document.querySelectorAll(".nc-table")) {
+      table.dataset.label ??= table.ariaLabel;
+      const isCut = table.scrollWidth > table.clientWidth || table.scrollHeight > table.clientHeight;
+      Object.assign(table, { role: isCut ? "region" : null, ariaLabel: isCut ? table.dataset.label : null });
+      isCut ? (table.tabIndex = 0) : table.removeAttribute("tabindex");
+    }
+  };
+  findCut();
+  window.addEventListener("resize", findCut);
+  document.addEventListener("toggle", findCut, { capture: true });
+
+  // Change only what is another, so that the focus stays, and what is open stays open.
+  const update = (old, now) => {
+    if (old.nodeType === Node.TEXT_NODE) {
+      if (old.data !== now.data) old.data = now.data;
+    } else if (old.matches?.("canvas")) {
+      old.setAttribute("aria-label", now.getAttribute("aria-label"));
+    } else if (old.nodeName !== now.nodeName || old.childNodes.length !== now.childNodes.length) {
+      old.replaceWith(now);
+    } else {
+      for (const name of ["class", "data-labels"]) if (now.hasAttribute?.(name)) old.setAttribute(name, now.getAttribute(name));
+      [...old.childNodes].forEach((child, i) => update(child, now.childNodes[i]));
+    }
+  };
+
+  const part = document.querySelector("#content-main[data-refresh]");
+  const refresh = async () => {
+    const reply = document.hidden ? null : await fetch(location.href).catch(() => null); // else the next time
+    if (!reply?.ok || reply.redirected) return;
+    const page = new DOMParser().parseFromString(await reply.text(), "text/html");
+    update(part, page.getElementById("content-main"));
+    drawAll();
+    findCut();
+  };
+  if (part) setInterval(refresh, part.dataset.refresh * 1000);
 })();

@@ -30,6 +30,7 @@
   let visit; // an AbortController of this visit of the page
   let takeover; // a timer
   let changing = 0; // changes by this tab's user, which a list reports
+  let leaving = []; // the kinds of unread notifications whose deletion can still be undone: not shown, but counted
 
   // The count of a badge, or of its kind. Counts by kind contain no zeros.
   const countOf = (counts, { badge, kind }) => {
@@ -41,11 +42,26 @@
     if (element && element.textContent !== text) element.textContent = text;
   };
 
+  const numberOf = ({ dataset: { badge, kind, count } }) => {
+    const left = kind === undefined ? badge === "unread" && leaving : leaving.filter((each) => each === kind);
+    return Math.max(0, count - (left ? left.length : 0));
+  };
+
+  const paint = (badge) => {
+    const { label, max = Infinity } = badge.dataset;
+    const number = numberOf(badge);
+    const text = `${label}: ${number}`;
+    setText(badge.querySelector("[aria-hidden]") || badge, number > Number(max) ? `${max}+` : `${number}`);
+    setText(badge.querySelector(".nc-visually-hidden"), text);
+    badge.closest(".nc-bell")?.querySelector("button").setAttribute("aria-label", text);
+    badge.hidden = number === 0;
+  };
+
   // Show the number of a bell that asks for it in the page's title and at the icon of an installed app.
   const showOutside = () => {
     const badge = document.querySelector(".nc-bell[data-title] .nc-badge");
     if (!badge) return;
-    const count = Number(badge.dataset.count);
+    const count = numberOf(badge);
     const number = count ? `(${badge.querySelector("[aria-hidden]").textContent}) ` : "";
     const title = document.title.replace(/^(\(\d+\+?\) )?/, number);
     if (document.title !== title) document.title = title;
@@ -58,18 +74,14 @@
     const region = document.querySelector("[data-unread-toast]");
     let told = ""; // a number that has risen
     for (const badge of document.querySelectorAll("[data-badge]")) {
-      const { label, max = Infinity } = badge.dataset;
       const count = countOf(counts, badge.dataset);
       if (!Number.isInteger(count) || badge.dataset.count === `${count}`) continue;
-      const text = `${label}: ${count}`;
       const around = badge.parentElement;
-      if (region && badge.matches(SPOKEN)) told = count > Number(badge.dataset.count) && !changing ? text : told;
-      else if (around.role === "status") around.ariaLive = changing ? "off" : "polite";
+      const hasRisen = count > Number(badge.dataset.count);
       badge.dataset.count = count;
-      setText(badge.querySelector("[aria-hidden]") || badge, count > Number(max) ? `${max}+` : `${count}`);
-      setText(badge.querySelector(".nc-visually-hidden"), text);
-      badge.closest(".nc-bell")?.querySelector("button").setAttribute("aria-label", text);
-      badge.hidden = count === 0;
+      if (region && badge.matches(SPOKEN)) told = hasRisen && !changing ? `${badge.dataset.label}: ${count}` : told;
+      else if (around.role === "status") around.ariaLive = changing ? "off" : "polite";
+      paint(badge);
     }
     showOutside();
     const before = known;
@@ -113,6 +125,14 @@
   };
 
   const badges = () => [...document.querySelectorAll("[data-badge]")];
+
+  const repaint = () => {
+    for (const badge of badges().filter((badge) => badge.dataset.count)) {
+      if (badge.parentElement.role === "status") badge.parentElement.ariaLive = "off"; // the list has told of it
+      paint(badge);
+    }
+    showOutside();
+  };
 
   // The counts on this page.
   const shown = () => {
@@ -283,7 +303,12 @@
       await fetchCounts();
     } finally {
       changing -= 1;
+      repaint();
     }
+  });
+  document.addEventListener("notifications:leaving", ({ detail }) => {
+    leaving = detail;
+    if (!changing) repaint(); // else when the new counts are here
   });
   document.addEventListener("visibilitychange", askLeader);
   window.addEventListener("pagehide", () => visit.abort());

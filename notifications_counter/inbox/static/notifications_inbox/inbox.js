@@ -4,6 +4,7 @@
   if (window.ncBells) return window.ncBells(); // each bell includes this script
 
   const PATIENCE = 20_000; // milliseconds, for a change
+  const KNOWN = 300; // milliseconds, until screen readers know the regions of a new page
   const NEXT = { j: 1, k: -1 };
   const DOWN = { ArrowDown: 1, ArrowUp: -1 };
   const ACROSS = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity };
@@ -18,6 +19,7 @@
   const LEFT = "notifications-left"; // what to delete in the list
   let hasKeys = true;
   try { hasKeys = localStorage[KEYS] !== "off"; } catch {} // storage may be forbidden
+  const showHint = () => document.getElementById("nc-arrows-keys")?.toggleAttribute("hidden", !hasKeys);
 
   // Deleted rows, and until when a page may still contain them.
   const readSent = () => {
@@ -69,11 +71,15 @@
   };
   const boxesOf = (list) => rowsOf(list).flatMap((row) => row.querySelector("[name=selected]") ?? []);
 
+  // Rows whose deletion can still be undone.
+  const leaving = () => [...waiting.values()].flatMap(({ rows }) => rows);
+
   // Show rows that were not deleted after all. Hide days without rows. Show whether all rows are selected.
   const tidy = (list) => {
     const gone = readSent();
+    const left = new Set(leaving().map((row) => row.dataset.key));
     for (const row of list.part.querySelectorAll(".nc-row")) {
-      row.hidden = gone[row.dataset.key] > Date.now() || (row.hidden && waiting.has(list));
+      row.hidden = gone[row.dataset.key] > Date.now() || left.has(row.dataset.key);
     }
     let isEmpty = true;
     for (const item of [...(list.part.querySelector(".nc-list")?.children ?? [])].reverse()) {
@@ -92,10 +98,17 @@
     all.indeterminate = chosen > 0 && !all.checked;
   };
 
+  // A deletion begins or ends: hide or show its rows in all lists, and leave those that are unread out of badges.
+  const setWaiting = (list, change) => {
+    change ? waiting.set(list, change) : waiting.delete(list);
+    document.querySelectorAll(".nc-live").forEach((root) => tidy(listOf(root)));
+    const detail = leaving().filter((row) => row.matches(".nc-unread")).map((row) => row.dataset.kind);
+    document.dispatchEvent(new CustomEvent("notifications:leaving", { detail }));
+  };
+
   const restore = (list) => {
     remember(waiting.get(list)?.rows ?? [], 0);
-    waiting.delete(list);
-    tidy(list);
+    setWaiting(list, null);
   };
 
   const finish = async (list, change, keepalive) => {
@@ -103,7 +116,7 @@
     change.isDone = true;
     remember(change.rows, Date.now() + PATIENCE);
     await post(list, { ...change, rows: [] }, keepalive);
-    if (waiting.get(list) === change) waiting.delete(list);
+    if (waiting.get(list) === change) setWaiting(list, null);
   };
 
   // Hide rows, and delete them unless that is undone.
@@ -113,12 +126,8 @@
     const isFocused = [...rows, list.root.querySelector(".nc-bulk")].some((part) => part?.contains(document.activeElement));
     const all = rowsOf(list);
     const next = all.slice(all.indexOf(rows.at(-1))).find((row) => !rows.includes(row));
-    for (const row of rows) {
-      row.hidden = true;
-      row.querySelectorAll(":checked").forEach((box) => (box.checked = false));
-    }
-    waiting.set(list, change);
-    tidy(list);
+    for (const row of rows) row.querySelectorAll(":checked").forEach((box) => (box.checked = false));
+    setWaiting(list, change);
     if (isFocused) next ? titleOf(next).focus() : list.focus();
     const answer = () => {
       restore(list);
@@ -164,7 +173,7 @@
     const rows = rowsOf(list).filter((row) => row.dataset.key === left.pk);
     list.focus();
     if (rows[0]) titleOf(rows[0]).focus(); // and then the next one
-    remove(list, { url: left.url, body, rows });
+    setTimeout(() => remove(list, { url: left.url, body, rows }), KNOWN);
   };
 
   // ---------------------------------------------------------------- events
@@ -202,6 +211,7 @@
     if (event.target.id === "nc-has-keys") {
       hasKeys = event.target.checked;
       try { localStorage[KEYS] = hasKeys ? "on" : "off"; } catch {}
+      showHint();
     }
     if (event.target.id === "nc-all") boxesOf(list).forEach((box) => (box.checked = event.target.checked));
     tidy(list);
@@ -226,14 +236,16 @@
       return list.answer();
     }
     if (!list || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Escape" && list.news && !document.querySelector(".nc-menu:popover-open")) return list.dismiss();
     const rows = rowsOf(list);
     const here = rows.indexOf(at.closest(".nc-row"));
     const controls = controlsOf(rows[here]);
     const place = controls.indexOf(at);
-    if (event.key in ACROSS && place >= 0) {
-      const isMirrored = event.key.startsWith("Arrow") && at.matches(":dir(rtl)");
-      if (rows.some((row) => row.querySelector(":checked"))) controls.push(...list.root.querySelectorAll(BULK));
-      return go(event, controls, place + (isMirrored ? -1 : 1) * ACROSS[event.key]);
+    const bar = rows.some((row) => row.querySelector(":checked")) ? [...list.root.querySelectorAll(BULK)] : [];
+    if (event.key in ACROSS && (place >= 0 || bar.includes(at))) {
+      const isArrow = event.key.startsWith("Arrow");
+      const line = place < 0 ? bar : isArrow ? [...controls, ...bar] : controls;
+      return go(event, line, line.indexOf(at) + (isArrow && at.matches(":dir(rtl)") ? -1 : 1) * ACROSS[event.key]);
     }
     if (event.key in DOWN) {
       const menu = at.closest(".nc-menu") ?? at.popoverTargetElement;
@@ -279,6 +291,7 @@
   }, { capture: true });
 
   document.addEventListener("focusin", ({ target }) => {
+    if (target.matches(".nc-kinds a:focus-visible")) target.scrollIntoView({ block: "nearest", inline: "center" });
     const keys = document.querySelector("#nc-keys:popover-open");
     if (keys && !keys.contains(target)) keys.hidePopover();
   });
@@ -304,6 +317,7 @@
       bell.setAttribute("popovertarget", "nc-bell-panel");
     }
   };
+  showHint();
   for (const list of [...document.querySelectorAll(".nc-live")].map(listOf)) {
     tidy(list);
     arrive(list);

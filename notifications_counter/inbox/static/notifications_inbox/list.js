@@ -94,6 +94,12 @@
     get now() { return Date.now() + lag; }
     get url() { return this.root.dataset.url || location.href; }
 
+    // The texts of the chosen filters, without numbers.
+    get filter() {
+      const chosen = [...this.part.querySelectorAll(".nc-filters [aria-current]")];
+      return chosen.map((link) => link.firstChild.textContent.trim()).join(", ");
+    }
+
     get emptiness() { return this.part.querySelector(".nc-empty:not(.nc-cleared) p")?.textContent ?? ""; }
 
     get isFull() { return rowsOf(this.part).size >= MOST || /[?&](before|after)=/.test(this.url); }
@@ -127,19 +133,27 @@
       const expire = () => {
         if (this.news !== news) return;
         if (this.toast.matches(AIMED)) return setTimeout(expire, TOLD);
-        this.close();
-        end?.();
+        this.dismiss();
       };
       if (text || end) setTimeout(expire, answer ? CHOICE : TOLD);
     }
 
+    // Show the message about the list again, which screen readers have read before.
     close() {
       this.news = null;
-      this.show(this.state);
+      this.show(this.state, "", "off");
     }
 
-    show(state, text) {
+    // Close a message before its time.
+    dismiss() {
+      const { news } = this;
+      this.close();
+      news.end?.();
+    }
+
+    show(state, text, live = "polite") {
       const { toast } = this;
+      toast.ariaLive = live;
       const focused = toast.querySelector(":focus");
       const preventScroll = !focused?.matches(":focus-visible");
       toast.dataset.state = state;
@@ -175,8 +189,14 @@
           old.remove();
         } else if (!old.classList.contains("nc-gone")) {
           old.classList.add("nc-gone");
-          if (/[?&]show=unread/.test(this.url)) old.classList.add("nc-read");
+          if (/[?&]show=unread/.test(this.url)) {
+            old.classList.replace("nc-unread", "nc-read");
+            old.querySelector(".nc-title > .nc-visually-hidden")?.remove();
+          }
           old.append(copy("gone"));
+          const title = old.querySelector(".nc-title");
+          old.lastElementChild.id = `${title.id}-gone`;
+          title.setAttribute("aria-describedby", old.lastElementChild.id);
           for (const control of old.querySelectorAll("button, input")) control.ariaDisabled = "true";
           const isFocused = old.contains(document.activeElement);
           if (isFocused && !this.news) this.report("done", { text: old.lastElementChild.textContent });
@@ -210,12 +230,14 @@
           swap(part.querySelector(name), fresh.querySelector(name));
         }
       } else {
+        const isFirst = !part.firstChild;
         part.replaceChildren(...fresh.childNodes);
         window.htmx?.process(part);
+        if (isFirst) this.tell(this.emptiness || this.filter);
       }
       if (this.isOther) {
         part.querySelector(".nc-body").scrollTop = 0;
-        this.tell(this.emptiness);
+        this.tell(this.emptiness || this.filter);
       }
       this.isOther = false;
       this.fresh = null;
@@ -328,6 +350,9 @@
     document.addEventListener(used, ({ key }) => (isTabbing = key === "Tab"), { passive: true, capture: true });
   }
   document.addEventListener("scroll", () => shown().forEach((list) => list.extend()), { passive: true });
+  document.addEventListener("htmx:afterSettle", ({ target }) => {
+    if (target === document.body) shown().forEach((list) => list.tell(list.emptiness || list.filter)); // a filter was clicked
+  });
   document.addEventListener("visibilitychange", wake);
   window.addEventListener("focus", wake);
   window.addEventListener("online", wake);
