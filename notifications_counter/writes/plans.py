@@ -7,6 +7,7 @@ get deltas, or are in doubt, so that their next reads count rows. If not even th
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
@@ -16,10 +17,16 @@ from django.db.models import Model
 
 from ..declaration import Declaration
 from ..reports import report
-from .change import Change, unknown_for, unknown_for_everyone, zeros
+from .change import Change, add, unknown_for, unknown_for_everyone, zeros
 from .facts import UNNAMED, Effect, added_by, effects_of
-from .rows import Row, columns_of, is_repeatable, lists_pks, lock_pks, lock_rows, name_rows, sums_of
+from .rows import Row, Sums, columns_of, is_repeatable, lists_pks, lock_pks, lock_rows, name_rows, sums_of
 from .statements import Counters, Statement
+
+TELL_SECONDS = 60.0
+"""Seconds until another statement on a model is logged that puts everyone in doubt."""
+
+_told: dict[str, float] = {}
+"""When the last one was logged, by model."""
 
 Effects = dict[Declaration, Effect]
 Outcome = tuple[Any, Change]
@@ -70,8 +77,12 @@ def not_said(statement: Statement, counters: Iterable[Declaration]) -> Outcome:
 
 
 def doubt_everyone(statement: Statement, counters: Iterable[Declaration]) -> Change:
-    """Return that the statement may have changed the counts of everyone. That is dear, so it is logged."""
-    report("everyone", model=statement.model._meta.label)
+    """Return that the statement may have changed the counts of everyone. That is dear, so it is logged, but not for
+    each of a thousand statements."""
+    label, now = statement.model._meta.label, time.monotonic()
+    if now - _told.get(label, -math.inf) > TELL_SECONDS:
+        _told[label] = now
+        report("everyone", model=label)
     return unknown_for_everyone(counters)
 
 
@@ -163,8 +174,10 @@ def locked(statement: Statement, effects: Effects) -> Outcome:
     selects, by their primary keys if necessary."""
     query, connection, counters = statement.query, statement.connection, tuple(effects)
     says_whose = all(effect.after.names_owner or not effect.moves for effect in effects.values())
-    is_fixed = is_repeatable(query) and (says_whose or lists_pks(query))
-    if not is_fixed and not (statement.is_stock and name_rows(query, connection)):
+    says_whose_they_were = all(effect.before.names_owner or not effect.moves for effect in effects.values())
+    is_fixed = is_repeatable(query) and (lists_pks(query) or (says_whose and says_whose_they_were))
+    is_named = not is_fixed and statement.is_stock and name_rows(query, connection)
+    if not (is_fixed or is_named or (is_repeatable(query) and says_whose)):
         return not_said(statement, effects)
     rows = lock_rows(query, connection, counters)
     result, number, _ = statement.execute()
@@ -187,14 +200,29 @@ def seen_afterwards(statement: Statement, effects: Effects, before: Tally[Row], 
     keys = {*statement.model._meta.pk_fields}
     stay = lists_pks(query) and not statement.is_delete and keys.isdisjoint(field for field, *_ in query.values)
     after = lock_rows(query, statement.connection, counters) if stay else Tally[Row]()
-    if after.total() < max(before.total(), number):  # it has changed others, or rows have other primary keys now
-        return doubt_everyone(statement, effects)
-    appeared = number > before.total()
+    if before.total() == number == after.total():
+        return difference(sums_of(counters, before), sums_of(counters, after))
+    has_seen_before, has_seen_after = number <= before.total(), after.total() >= max(before.total(), number)
     change: Change = {}
     for counter, sums in sums_of(counters, before + after).items():
         effect = effects[counter]
-        if appeared and effect.moves:  # whose they were is lost
-            change |= doubt_everyone(statement, [counter])
-        else:
+        has_seen = not effect.moves and (has_seen_before or has_seen_after)
+        knows_before = effect.before.names_owner or has_seen_before or has_seen
+        knows_after = effect.after.names_owner or has_seen_after or has_seen
+        if knows_before and knows_after:
             change[counter] = unknown_for([*sums, *effect.owner_keys])
+        else:
+            change |= doubt_everyone(statement, [counter])
+    return change
+
+
+def difference(before: dict[Declaration, Sums], after: dict[Declaration, Sums]) -> Change:
+    """Return what the same rows add now, less what they added before."""
+    change: Change = {}
+    for counter, sums in after.items():
+        deltas = change[counter] = {}
+        for sign, each in ((1, sums), (-1, before[counter])):
+            for owner_key, (total, _) in each.items():
+                if owner_key is not None:
+                    add(deltas, owner_key, sign * total)
     return change

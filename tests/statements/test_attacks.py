@@ -412,7 +412,8 @@ def test_a_lookup_that_means_something_else(house):
         assert_exact(house, counter=counter, in_doubt=None)
 
 
-def test_rows_with_a_composite_key(house, garden, caplog):
+def test_rows_with_a_composite_key(house, garden, caplog, monkeypatch):
+    monkeypatch.setattr("notifications_counter.writes.plans.TELL_SECONDS", -1)
     fields = {"line": models.IntegerField(), "next": models.ForeignKey(Project, models.CASCADE, related_name="+")}
     with counted("lines", Q(), pk=models.CompositePrimaryKey("line", "next_id"), **fields) as (model, counter):
         lines = [model(line=number, project=house, next=garden) for number in range(3)]

@@ -70,8 +70,7 @@ def test_owners_that_an_expression_sets_by_keys_are_read_back(ann, ben, owners):
     for row in rows[:2]:
         row.agent = ben
     assert Ticket.objects.bulk_update(rows[:2], ["agent"]) == 2
-    assert_counted(owners, doubt=True)
-    assert max(doubts(counter) for counter in COUNTERS) == 2
+    assert_counted(owners)
     assert Ticket.objects.filter(pk__in=[rows[2].pk, -1]).update(agent=F("reviewer"), id=F("id") + 1000) == 1
     assert_counted(owners, doubt=True)
     assert Ticket.objects.filter(pk=-1).update(agent=F("reviewer")) == 0
@@ -80,17 +79,17 @@ def test_owners_that_an_expression_sets_by_keys_are_read_back(ann, ben, owners):
 @pytest.mark.parametrize("chosen", [Q(due__lt=Now()), Q(title="")], ids=["by the time", "by a text"])
 @pytest.mark.parametrize("number", [1, 2], ids=["few", "many"])
 def test_owners_that_an_expression_sets(chosen, number, ann, ben, owners, monkeypatch):
-    """If the rows are few, they are named by their keys before, so that it is known whose they become."""
+    """If the rows are few, they are named by their keys before, and seen before and after."""
     monkeypatch.setattr("notifications_counter.writes.rows.MAX_ROWS_IN_MEMORY", 1)
     due = timezone.now() - timedelta(hours=1)
     Ticket.objects.bulk_create(Ticket(agent=ann, reviewer=ben, due=due) for _ in range(number))
     assert_counted(owners)
     assert Ticket.objects.filter(chosen).update(agent=F("reviewer")) == number
-    assert_counted(owners, doubt=True)
-    assert (max(doubts(counter) for counter in COUNTERS) == 2) == (number == 1)
+    assert_counted(owners, doubt=number > 1)
 
 
-def test_a_statement_that_puts_everyone_in_doubt_is_logged(ann, caplog):
+def test_a_statement_that_puts_everyone_in_doubt_is_logged(ann, caplog, monkeypatch):
+    monkeypatch.setattr("notifications_counter.writes.plans.TELL_SECONDS", -1)
     Ticket.objects.create(agent=ann)
     assert Ticket.objects.filter(agent__name=ann.name).update(agent=F("reviewer")) == 1
     assert "on statements.Ticket does not say whose" in caplog.messages[-1]

@@ -90,9 +90,14 @@ def give_both(*rows: Notification) -> int:
     return objects.filter(pk__in=[row.pk for row in rows]).update(user=rows[0].user)
 
 
+def give_by_title(*rows: Notification) -> int:
+    """It names the rows that it has locked, so it does not take the one that appears."""
+    return objects.filter(title__in=[row.title for row in rows]).update(user=rows[0].user) + 1
+
+
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="There, nobody else writes in a transaction.")
 @pytest.mark.parametrize("_way", WAYS[:1], indirect=True)
-@pytest.mark.parametrize("change", [mark_both, mark_each, give_both])
+@pytest.mark.parametrize("change", [mark_both, mark_each, give_both, give_by_title])
 def test_a_row_that_appears_after_others_were_locked(alice, bob, change):
     """Its user is in doubt; everyone is, if it is given to another."""
     (row,), new = notify(alice, 1), Notification(pk=2**30, user=bob, title="new")
