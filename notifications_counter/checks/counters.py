@@ -290,9 +290,10 @@ def check_changes(counter: Counter) -> Messages:
     if not hidden and not facts_of_where(counter.condition.where)[1]:
         yield warning(
             "W007",
-            f"Each write costs counter {counter.name!r} a COUNT(*), because only the database knows which rows count.",
-            "A condition is fast if it compares columns with =, True, False or NULL, and combines that with AND. If "
-            "writes are few, silence this check.",
+            f"The first read of counter {counter.name!r} after each write runs a COUNT(*), because only the database "
+            "knows which rows count.",
+            "A condition is fast if it compares columns, but no generated ones, with values by =, IN, NOT or IS NULL, "
+            "and combines that with AND. If writes are few, silence this check.",
             counter.source,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
 from functools import cached_property
@@ -35,7 +36,19 @@ from django.db.models import (
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce
 
-from ..internals import AND, OPERATORS, STABLE, BaseDatabaseWrapper, Col, Exact, ExtraWhere, IsNull, Query, WhereNode
+from ..internals import (
+    AND,
+    OPERATORS,
+    STABLE,
+    BaseDatabaseWrapper,
+    Col,
+    Exact,
+    ExtraWhere,
+    In,
+    IsNull,
+    Query,
+    WhereNode,
+)
 from ..models.fields import ExactCharField, field_of, is_converted_by_django, target_of
 
 Facts = dict[str, object]
@@ -43,6 +56,15 @@ Facts = dict[str, object]
 
 NOT_NULL = object()
 """Stands for an unknown value that is not NULL."""
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Stands for an unknown value that is one of these, or if ``negated``, none of them."""
+
+    values: tuple[object, ...]
+    negated: bool
+
 
 NEVER_NULL = (bool, date, int, str, UUID)
 """Types of values that no field of Django stores as NULL, except an empty text."""
@@ -103,7 +125,7 @@ class Condition:
 
     def value_of(self, facts: Mapping[str, object], connection: BaseDatabaseWrapper) -> int | None:
         """Return the number that a row with these facts adds: 0 if it does not count. None if only the database can
-        tell, as it must whenever the condition contains OR or NOT."""
+        tell, as it must whenever the condition contains OR."""
         wanted, is_known = self._wanted
         for field, name, fact in wanted:
             is_true = _is_true(field, fact, facts[name], connection) if name in facts else None
@@ -169,7 +191,7 @@ def facts_of_where(where: WhereNode) -> tuple[Facts, bool]:
             found, is_whole = _facts_of_lookup(child, where.negated)
         is_all &= is_whole and facts.keys().isdisjoint(found)
         for name, value in found.items():
-            if value is not NOT_NULL or name not in facts:  # a value says more
+            if name not in facts or not (value is NOT_NULL or isinstance(value, OneOf)):  # a value says more
                 facts[name] = value
     return facts, is_all
 
@@ -179,9 +201,12 @@ def _facts_of_lookup(lookup: Any, negated: bool) -> tuple[Facts, bool]:
         field: Field = lookup.lhs.target
         if isinstance(lookup, IsNull):
             return {field.attname: None if lookup.rhs != negated else NOT_NULL}, True
+        values = tuple(lookup.rhs) if isinstance(lookup.rhs, list | tuple) else (lookup.rhs,)
+        are_stored = is_converted_by_django(field) and all(_is_stored(target_of(field), value) for value in values)
         if isinstance(lookup, Exact) and not negated:
-            is_value = is_converted_by_django(field) and _is_stored(target_of(field), lookup.rhs)
-            return {field.attname: lookup.rhs if is_value else NOT_NULL}, is_value
+            return {field.attname: lookup.rhs if are_stored else NOT_NULL}, are_stored
+        if isinstance(lookup, Exact | In) and are_stored and not (negated and field.null):
+            return {field.attname: OneOf(values, negated)}, True
     return {}, False
 
 
@@ -198,6 +223,12 @@ def _is_stored(field: Field, value: Any) -> bool:
 def _is_true(field: Field, wanted: object, value: object, connection: BaseDatabaseWrapper) -> bool | None:
     """Return whether a column with this value is as a condition wants it. None if only the database can tell: the value
     is an expression, or may be stored as another one, or the database may take different texts for equal."""
+    if isinstance(wanted, OneOf):
+        if value is None and wanted.negated:
+            return None
+        answers = {_is_true(field, each, value, connection) for each in wanted.values}
+        is_one = True in answers or (None if None in answers else False)
+        return is_one if is_one is None else is_one != wanted.negated
     if value is None:
         return wanted is None
     if wanted in (None, NOT_NULL):

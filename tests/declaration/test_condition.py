@@ -26,12 +26,19 @@ DECIDED = [
     Q(pk__isnull=True),
     ~Q(campaign=None),
     Q(project_id=uuid.UUID(int=1)),
+    Q(project__in=[uuid.UUID(int=1), uuid.UUID(int=2)]),
+    ~Q(project=uuid.UUID(int=2)),
+    ~Q(done=False),
+    ~Q(done__in=[True, False]),
+    Q(campaign=None, done__in=[False]),
     Q(),
 ]
-DECIDED_BY_TEXTS = [Q(title="a"), Q(done=False, title="")]
+DECIDED_BY_TEXTS = [Q(title="a"), Q(done=False, title=""), Q(title__in=["a", "b"]), ~Q(title="a")]
+DECIDED_BY_TEXTS += [~Q(title__in=["a", ""]), ~Q(title="a") & Q(done=False)]
 LEFT_TO_THE_DATABASE = [  # unless a part of it says that a row does not count
-    ~Q(done=False),
     ~Q(done=False, campaign=None),
+    ~Q(campaign=1),
+    Q(title__in=["a", "A"]) & ~Q(title="a"),
     Q(done=False) | Q(campaign__isnull=False),
     Q(done=False, title__gt="a"),
     Q(title=F("title")),
