@@ -31,6 +31,9 @@ from .display import duration, grouped, moment
 MAX_AGE_SECONDS = 300.0
 """Seconds that work may wait for the flusher before that is a problem."""
 
+MAX_MISSED_SECONDS = 90.0
+"""Seconds that changes which Redis has missed may wait for the flusher: cron runs it every minute."""
+
 MAX_OVERDUE = 10
 """Overdue intents of a counter up to this number are no problem. Whenever a process is killed between the announcement
 and the confirmation, or Redis answers too late, one is left until MAX_TRANSACTION_AGE."""
@@ -82,6 +85,7 @@ class CounterStatus:
                         MAX_REQUESTS oldest
     ``age``             for how long the flusher's oldest work has waited: a change, a request, an overdue intent, or
                         a walk at full speed; 0 if nothing waits, or no flusher may work in this phase
+    ``missed_age``      age of the oldest DoubtRequest: a change that Redis may have missed
     ``in_flight``       intents that are announced and not confirmed; a transaction may have several
     ``overdue``         how many of them are older than HEAL_AFTER, of at most 100
     ``phase``           what happens to the counter
@@ -104,6 +108,7 @@ class CounterStatus:
     error: str = ""
     waiting: int = 0
     age: float = 0
+    missed_age: float | None = None
     in_flight: int = 0
     overdue: int = 0
     phase: Phase = Phase.NORMAL
@@ -170,6 +175,12 @@ class CounterStatus:
             )
             text %= {"age": duration(self.age), "limit": duration(max_age)}
             yield Problem(self.name, "backlog", text, since=time.time() - self.age)
+        elif self.missed_age and self.missed_age > MAX_MISSED_SECONDS:
+            text = _(
+                "Redis may have missed changes since %(age)s ago. Until flush_counters runs, counts of their owners "
+                "can be old."
+            )
+            yield Problem(self.name, "missed", text % {"age": duration(self.missed_age)})
         if self.overdue > MAX_OVERDUE:
             text = _(
                 "%(count)s intents have been in flight for longer than HEAL_AFTER (%(limit)s). Find out whether "
@@ -303,6 +314,7 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
         *here(counter.source),
         waiting=status.pending + status.flushing + requests["number"],
         age=0 if must_wait else max(age(requests["since"]) or 0, status.age, *late),
+        missed_age=None if must_wait else age(requests["since"]),
         in_flight=status.intents,
         overdue=sum(not 0 <= status.now - i.began < options.HEAL_AFTER for i in intents),  # below 0: a clock set back
         phase=phase,
