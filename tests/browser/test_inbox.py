@@ -14,7 +14,10 @@ from playwright.sync_api import Page, expect
 from notifications_counter.counters import unread
 from notifications_counter.inbox.live import feeds
 from notifications_counter.models import Notification
+from tests.inbox.test_badge import request_of
+from tests.inbox.test_badge import show as show_template
 from tests.support import notify, wait_until
+from tests.tasks.models import Project, Task
 
 from .conftest import HASTE
 
@@ -262,6 +265,16 @@ def test_all_tabs_live_by_one_stream(open_inbox, alice):
     second.go_back(wait_until="commit")  # a page that was kept does not load
     show(0, frozen, second)
     wait_until(lambda: streams() == 1)
+
+
+def test_more_badges_than_one_request_has_room_for(open_inbox, alice):
+    projects = [Project.objects.create() for _ in range(100)]
+    each = "{% for each in projects %}{% badge counter='open_tasks' owner=each quiet=True %}{% endfor %}"
+    badges = show_template(each, request_of(alice), {"projects": projects})
+    page = open_inbox(HASTE)
+    page.evaluate("html => document.querySelector('main').insertAdjacentHTML('afterbegin', html)", badges)
+    Task.objects.bulk_create(Task(project=project) for project in projects)
+    expect(page.locator("[data-badge^='open_tasks/']:visible")).to_have_count(100)
 
 
 def test_mark_all_can_be_undone_and_keys_select_and_delete(open_inbox, alice):

@@ -85,7 +85,7 @@ def test_a_badge_of_one_kind(with_kinds, client, alice, bob):
     )
     context = {"strange": 'a/"b"', "bob": bob}
     assert 'data-kind="a/&quot;b&quot;" data-count="1"' in show("{% badge kind=strange %}", request_of(alice), context)
-    assert 'data-kind="" data-count="2"' in badge(alice, "{% badge kind='' %}")
+    assert badge(alice, "{% badge kind=mispelt %}") == "\n"
     assert 'data-kind="gone" data-count="0"' in badge(alice, "{% badge kind='gone' %}")
     with pytest.raises(ConfigurationError, match="Remove counter='unread' or kind"):
         badge(alice, "{% badge counter='unread' kind='sale' %}")
@@ -143,6 +143,9 @@ def test_a_badge_of_nobody_is_empty_and_of_somebody_else_an_error(alice, project
         (mispelt, ConfigurationError, "is undefined"),
         (unquoted, ConfigurationError, "in quotes"),
         (unattached, ConfigurationError, r"Call attach\(\)"),
+        ("{% badge kind=comment %}", ConfigurationError, "The kind of a badge is undefined.*in quotes"),
+        ("{% badge max=most %}", ConfigurationError, "The max of a badge is undefined"),
+        ("{% badge count='many' %}", ConfigurationError, "must be an integer, not 'many'"),
         ("{% badge max='lots' %}", ConfigurationError, "must be an integer, not 'lots'"),
         ("{% badge counter='open_tasks' %}", ValueError, r"counts for tasks\.Project, not for accounts\."),
         ("{% badge counter='open_task' %}", ConfigurationError, "No counter is named 'open_task'"),

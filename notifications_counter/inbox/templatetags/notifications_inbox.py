@@ -76,17 +76,21 @@ def show_badge(
     """
     request = request_of(context)
     user = user_of(request)
-    if not is_integer(max):
-        raise ConfigurationError(f"The max of a badge must be an integer, not {max!r}.")
     owner = user if owner is THE_USER else owner
-    if "" in (counter, owner, count):  # in Django's templates, an undefined variable
+    if "" in (counter, owner, count, kind, max):  # in Django's templates, an undefined variable
         if not settings.DEBUG:
             return {}
-        if counter == "":
-            raise ConfigurationError("The counter of a badge is undefined. Write its name in quotes.")
+        if "" in (counter, kind):
+            name = "counter" if counter == "" else "kind"
+            raise ConfigurationError(f"The {name} of a badge is undefined. Write its name in quotes.")
         if count == "":
             raise ConfigurationError("The count of a badge is undefined. Call attach() before, or leave it out.")
+        if owner != "":
+            raise ConfigurationError("The max of a badge is undefined. Pass an integer.")
         raise ConfigurationError(f"The owner of a badge of {counter or 'unread'} is undefined. Pass None for nobody.")
+    for argument, number in {"max": max, "count": count or 0}.items():
+        if not is_integer(number):
+            raise ConfigurationError(f"The {argument} of a badge must be an integer, not {number!r}.")
     counted = _counter_of(counter, kind)
     if None in [getattr(part, "pk", part) for part in (owner if isinstance(owner, tuple | list) else [owner])]:
         return {}

@@ -12,6 +12,7 @@
   const PATIENCE = 2_000; // until a leader that does not answer is taken for frozen
 
   const ROOM = 3_000; // characters for names in a URL: servers refuse more than 4 or 8 kilobytes
+  const MOST = 10; // requests for the counts of many badges; only those of the first are in the stream
 
   const SPOKEN = '[role="status"] > .nc-badge:is([data-badge="unread"], [data-badge="unseen"])'; // badges
 
@@ -140,22 +141,31 @@
     return counted.map(({ dataset: { badge, kind, count } }) => ({ badge, kind, count: Number(count) }));
   };
 
-  // Returns whether this changes the URL. Signed names contain a slash; the others are always in the counts.
+  // Returns whether this changes the first URL. Signed names contain a slash; the others are always in the counts.
   const addNames = (names) => {
-    const before = address(poll);
-    for (const name of names.filter((name) => name?.includes("/"))) {
+    const [before] = addresses(poll);
+    for (const name of names.filter((name) => name?.includes("/")).reverse()) {
       wanted.delete(name); // so that it comes last
       wanted.add(name);
     }
-    return address(poll) !== before;
+    return addresses(poll)[0] !== before;
   };
 
-  // A URL with the last names that were added, as many as there is room for, in a stable order.
-  const address = (url) => {
-    const names = [...wanted].reverse().map((name) => `${new URLSearchParams({ badge: name })}`);
+  // URLs with all names, beginning with those of the last page, from its top; each with as many as there is room for, in
+  // a stable order.
+  const addresses = (url) => {
+    const parts = [[]];
     let room = ROOM;
-    const asked = names.filter((name) => (room -= name.length + 1) >= 0).sort();
-    return asked.length ? `${url}?${asked.join("&")}` : url;
+    for (const name of [...wanted].reverse()) {
+      const asked = `${new URLSearchParams({ badge: name })}`;
+      room -= asked.length + 1;
+      if (room < 0) {
+        parts.push([]);
+        room = ROOM - asked.length - 1;
+      }
+      parts.at(-1).push(asked);
+    }
+    return parts.slice(0, MOST).map((asked) => (asked.length ? `${url}?${asked.sort().join("&")}` : url));
   };
 
   const publish = (counts, asked) => {
@@ -166,12 +176,13 @@
   // Ask the server once; 304 if nothing has changed. Returns false if the user has logged out.
   const fetchCounts = async () => {
     const asked = ++moment;
-    const reply = await fetch(address(poll), { cache: "no-cache" }).catch(() => null);
-    if (reply && (reply.status === 401 || reply.redirected)) return false;
-    if (reply && reply.ok) {
-      const counts = await reply.json().catch(() => null); // incomplete, or from a proxy
-      if (updated < asked) publish(counts, asked); // else the stream, a later request or another tab may know better
-    }
+    const ask = (url) => fetch(url, { cache: "no-cache" }).catch(() => null);
+    const replies = await Promise.all(addresses(poll).map(ask));
+    if (replies.some((reply) => reply && (reply.status === 401 || reply.redirected))) return false;
+    const texts = replies.map((reply) => (reply?.ok ? reply.json().catch(() => null) : null)); // incomplete, or from a proxy
+    const counts = (await Promise.all(texts)).filter(Boolean);
+    // Else the stream, a later request or another tab may know better.
+    if (counts.length && updated < asked) publish(Object.assign({}, ...counts), asked);
     return true;
   };
 
@@ -195,7 +206,7 @@
     let timer = 0;
 
     const listen = () => {
-      source = new EventSource(address(stream));
+      source = new EventSource(addresses(stream)[0]);
       source.addEventListener("counts", (event) => {
         watch();
         publish(JSON.parse(event.data));
@@ -229,12 +240,15 @@
       listen();
     };
 
+    let others = 0; // a timer, for badges that the stream has no room for
     signal.addEventListener("abort", () => {
       relisten = () => {};
+      clearInterval(others);
       clearTimeout(timer);
       if (source) source.close();
     });
     if (!channel) return wait(Infinity);
+    others = setInterval(() => addresses(poll).length > 1 && fetchCounts(), POLL);
     listen();
     channel.postMessage({ who: true }); // the others name their badges
   };
