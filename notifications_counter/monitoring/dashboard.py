@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from django.apps import apps
-from django.template.defaultfilters import capfirst, date, filesizeformat, truncatechars
+from django.template.defaultfilters import date, filesizeformat, truncatechars
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import mark_safe
@@ -177,7 +177,8 @@ def event_table() -> Table:
             for name, value in event.items()
         }
         text = _(EVENTS[event["type"]].sentence) if event["type"] in EVENTS else event["type"]  # of another release
-        rows.append([moment(event["timestamp"]), capfirst(text % fields), event["counter"]])
+        sentence = text % fields
+        rows.append([moment(event["timestamp"]), sentence[:1].upper() + sentence[1:], event["counter"]])
     return Table([_("Time"), _("Event"), _("Counter")], rows, numbers=3)
 
 

@@ -143,7 +143,7 @@ def test_a_filter_keeps_the_focus(visit):
         link.press("Enter")
         expect(link).to_have_attribute("aria-current", "true")
         expect(link).to_be_focused()
-    expect(page.locator(".nc-told")).to_have_text("Unread, Comments")
+    expect(page.locator(".nc-inbox .nc-told")).to_have_text("Unread, Comments")
     expect(page).to_have_title("(99+) Unread – Comments – Notifications · Demo")
 
 
@@ -177,13 +177,14 @@ IS_SEEN = """() => {
 @pytest.mark.parametrize("size", [(390, 700), (320, 640), (320, 256)], ids=["phone", "low", "400 percent"])
 def test_nothing_covers_what_has_the_focus(visit, size):
     page = visit(BUSY, viewport=dict(zip(("width", "height"), size, strict=True)))
-    for key in "j#":
+    page.wait_for_load_state()
+    for key in "j#x":
         page.keyboard.press(key)
     expect(page.get_by_role("button", name="Undo")).to_be_visible()
-    page.focus(".nc-kinds a >> nth=1")
-    assert page.evaluate(IS_SEEN)
-    page.check("[name=selected]:visible >> nth=0")
-    page.focus("[name=selected]:visible >> nth=0")
+    expect(page.locator(".nc-bulk")).to_be_visible()
+    for part in (".nc-states a >> nth=0", ".nc-kinds a >> nth=2", ".nc-title:visible >> nth=0"):
+        page.focus(part)
+        assert page.evaluate(IS_SEEN), part
     for _ in range(25):
         page.keyboard.press("Tab")
         assert page.evaluate(IS_SEEN), page.evaluate("document.activeElement.outerHTML")
@@ -236,7 +237,6 @@ def test_the_dashboard_refreshes_in_place(visit):
 
 PICTURES = {"bell": (READER, "/send/"), "inbox": (READER, "/"), "dashboard": ("admin", DASHBOARD)}
 PICTURES = {f"{name}{end}": picture for name, picture in PICTURES.items() for end in ("", "-dark")}
-PICTURES["inbox-zh-hans"] = ("xiaoming", "/")
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -244,11 +244,10 @@ def test_pictures(visit, name, tmp_path):
     user, path = PICTURES[name]
     width, height = {"/": (900, 705), "/send/": (900, 640)}.get(path, (1280, 1005))
     options = {"color_scheme": "dark" if name.endswith("-dark") else "light"}
-    options["locale"] = "zh-CN" if name.endswith("-hans") else "en-US"
     page = visit(user, viewport={"width": width, "height": height}, **options)
     page.goto(path)
     if path == DASHBOARD:
-        flushed = page.locator(".nc-table td", has_text=re.compile("just now| ago|刚刚|前$"))
+        flushed = page.locator(".nc-table td", has_text=re.compile("just now| ago"))
         wait_until(lambda: flushed.count() or (page.reload() and False))
         wait_until(lambda: page.evaluate(DRAWN))
     elif path == "/send/":

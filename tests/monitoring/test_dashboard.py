@@ -83,7 +83,7 @@ def test_counters_events_and_the_server(admin_client, url, few_healed, alice):
     assert shown["State"] == "walking, up to owner 7"
     assert re.fullmatch(r"just now|\d+ s ago", shown["Last flush"])
     page = said(response.content.decode())
-    for text in ("walk complete", "\\x00: full", "x…", "noeviction"):
+    for text in ("Walk complete", "\\x00: full", "x…", "noeviction"):
         assert text in page
     assert re.search(r"(Redis|Valkey) \d+\.\d+", page)
 
