@@ -226,9 +226,10 @@ def _is_true(field: Field, wanted: object, value: object, connection: BaseDataba
     if isinstance(wanted, OneOf):
         if value is None and wanted.negated:
             return None
-        answers = {_is_true(field, each, value, connection) for each in wanted.values}
-        is_one = True in answers or (None if None in answers else False)
-        return is_one if is_one is None else is_one != wanted.negated
+        answers = [_is_true(field, each, value, connection) for each in wanted.values]
+        if True not in answers and None in answers:
+            return None
+        return (True in answers) != wanted.negated
     if value is None:
         return wanted is None
     if wanted in (None, NOT_NULL):

@@ -173,9 +173,10 @@ def locked(statement: Statement, effects: Effects) -> Outcome:
     """The rows are locked first, to see whose they are and whether they count. They stay those that the statement
     selects, by their primary keys if necessary."""
     query, connection, counters = statement.query, statement.connection, tuple(effects)
-    says_whose = all(effect.after.names_owner or not effect.moves for effect in effects.values())
-    says_whose_they_were = all(effect.before.names_owner or not effect.moves for effect in effects.values())
-    is_fixed = is_repeatable(query) and (lists_pks(query) or (says_whose and says_whose_they_were))
+    moving = [effect for effect in effects.values() if effect.moves]
+    says_whose = all(effect.after.names_owner for effect in moving)
+    is_known = says_whose and all(effect.before.names_owner for effect in moving)  # if a row appears, too
+    is_fixed = is_repeatable(query) and (lists_pks(query) or is_known)
     is_named = not is_fixed and statement.is_stock and name_rows(query, connection)
     if not (is_fixed or is_named or (is_repeatable(query) and says_whose)):
         return not_said(statement, effects)
