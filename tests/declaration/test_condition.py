@@ -89,6 +89,11 @@ VALUES: list[tuple[type[Model], Q, str, dict[Any, int | None]]] = [
     (Task, Q(title="a"), "title", {"a": 1, "b": None if IS_MYSQL else 0, None: 0, "a" * 101: None, 7: None}),
     (Task, Q(title="a" * 101), "title", {"a" * 101: None}),
     (Ticket, Q(priority=5), "priority", {None: 0, 5: 1, 6: 0, "5": None}),
+    (Ticket, Q(priority__in=[5, 6]), "priority", {None: 0, 5: 1, 6: 1, 7: 0, "5": None, NOT_NULL: None}),
+    (Ticket, Q(priority__in=[]), "priority", {5: 0}),
+    (Ticket, ~Q(priority=5), "priority", {None: None, 5: None, 6: None}),
+    (Task, ~Q(done=True), "done", {1: 0, 0: 1, None: None, "1": None, NOT_NULL: None}),
+    (Task, Q(title__in=["a", Letter.B]), "title", {"a": 1, "b": 1, "c": None if IS_MYSQL else 0, 7: None}),
     (Task, Q(title=Letter.A), "title", {Letter.A: 1, Letter.B: None if IS_MYSQL else 0}),
 ]
 
