@@ -62,8 +62,9 @@ class Problem:
     since: float | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        text = f"{self.text} ({self.reason})" if self.reason else self.text
-        return f"{self.counter}: {text}" if self.counter else text
+        about = f"{self.counter}: {self.text}" if self.counter else self.text
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"{about}{reason} [{self.kind}]"
 
 
 def sentences(problems: Iterable[Problem]) -> list[str]:

@@ -65,6 +65,6 @@ def test_the_page_is_true(alice: Any, bob: Any, healed: Any) -> None:
     names: dict[str, Any] = {"INSTALLED_APPS": ["notifications"], "anna": alice, "bert": bob, "cleo": alice}
     names["photo"] = SimpleNamespace(get_absolute_url=lambda: "/photo/")
     exec(replace, names)
-    assert names["INSTALLED_APPS"] == ["notifications_counter"]
+    assert names["INSTALLED_APPS"] == ["notifications_counter", "notifications_counter.inbox"]
     exec(send, names)
     assert unread.counts([alice, bob]) == {alice.pk: 1, bob.pk: 1}

@@ -22,7 +22,7 @@ from tests.support import in_use
 
 pytestmark = [pytest.mark.once, pytest.mark.slow]
 
-OF_SITES = {"quickstart.md", "count-any-model.md", "conversations.md", "test-your-site.md"}  # below
+OF_SITES = {"quickstart.md", "count-any-model.md", "conversations.md", "test-your-site.md", "leave.md"}  # below
 OF_PACKAGES = {  # which have tests of their own
     "coming-from.md",
     "lists.md",

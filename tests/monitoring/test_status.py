@@ -228,7 +228,7 @@ def test_check_tells_of_the_last_failure_of_a_counter(few_healed, health, alice,
         flush()
     told = f"{type(error).__name__}: {' '.join(str(error).split())}"
     text = r"unread: The last run of flush_counters failed, [\d.]+ m?s ago\. Its log says more\."
-    assert re.fullmatch(rf"{text} \({told}\)", check()[1])
+    assert re.fullmatch(rf"{text} \({told}\) \[failed\]", check()[1])
     assert told not in str(health())
     flush()
     assert check()[1] == ""
@@ -273,7 +273,7 @@ def test_no_redis_is_unavailable_and_no_secret_is_told(health, scrape, caplog):
         (status, told), metrics = health(), scrape()
     assert [(problem["counter"], problem["kind"]) for problem in problems] == [(name, "unreachable") for name in names]
     assert status == 500
-    assert told.endswith(": The state could not be read.")
+    assert told.endswith(": The state could not be read. [unreachable]")
     assert "127.0.0.1" not in told
     assert "127.0.0.1" in caplog.text
     assert metrics == {"up": {(name, "default", ""): 0 for name in names}}
