@@ -14,7 +14,7 @@ from django.test.utils import override_settings
 import servers
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import CounterState, Notification, UserNotificationsCount
-from tests.support import PATIENCE, create, in_use, stored, unheard, wait_until
+from tests.support import PATIENCE, create, execute, in_use, stored, unheard, wait_until
 from tests.tasks.models import Task
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -149,6 +149,18 @@ def test_loop_flushes_until_a_signal_and_outlives_redis(child_environment, tmp_p
 
 
 # -------------------------------------------------------------------------------------------------- recount_counters
+
+
+def test_a_recount_finds_owners_that_only_redis_knows(healed, make_user):
+    """Their rows are gone, and nobody has stored their total yet."""
+    user = make_user()
+    Notification.objects.bulk_create(Notification(user=user, title="x") for _ in range(150))
+    assert unread.count(user) == 150
+    execute(f"DELETE FROM {Notification._meta.db_table}")
+    assert run("recount_counters", "--counter", "unread")[-1].endswith("1 wrong. Their rows were counted.")
+    assert unread.count(user) == 0
+
+
 def test_recount_prints_each_wrong_count(few_healed, make_user):
     wrong, other = make_user(), make_user()
     for user in (wrong, other):

@@ -9,6 +9,7 @@ from ...counters import Counter, all_counters, counter_named
 from ...declaration.primary_keys import Pk
 from ...failures import at_each
 from ...places import LocalCounter
+from ...upkeep.findings import Result
 from ..console import CounterCommand, add_places, find_counters, number
 
 
@@ -59,16 +60,24 @@ class Command(CounterCommand):
 
     def recount(self, local: LocalCounter[Counter], pks: list[Pk] | None) -> None:
         name, counter, _ = local
+        wrong = 0
+
+        def tell(found: Result) -> None:
+            nonlocal wrong
+            wrong += found.wrong
+            self.say_wrong(name, found)
+
         with self.showing(name):
             if not self.dry_run:
-                self.say_wrong(name, counter.heal(math.inf))
+                tell(counter.heal(math.inf))
+                tell(counter.flush())  # whom only Redis knows has a stored total then
             result = counter.recount(pks, self.dry_run)
-        self.say_wrong(name, result)
+        tell(result)
         if not self.dry_run:
-            self.say_wrong(name, counter.flush())
-        now = "" if self.dry_run or not result.wrong else " Their rows were counted."
+            tell(counter.flush())
+        now = "" if self.dry_run or not wrong else " Their rows were counted."
         skipped = f", skipped {result.skipped:,}" if result.skipped else ""
-        self.say(f"{name}: compared {number(result.owners, 'owner')}{skipped}, {result.wrong:,} wrong.{now}")
+        self.say(f"{name}: compared {number(result.owners, 'owner')}{skipped}, {wrong:,} wrong.{now}")
         self.say_problems(local)
 
 
