@@ -34,7 +34,9 @@ NOTIFICATIONS = [
 def notification(user, number: int, **values) -> Notification:
     kind, title, body, _age = NOTIFICATIONS[number % len(NOTIFICATIONS)]
     who = PEOPLE[number % len(PEOPLE)]
-    data = {"image": f"{settings.STATIC_URL}demo/face-{who.lower()}.svg"} if "{who}" in title else {}
+    data = {"lang": "en"}
+    if "{who}" in title:
+        data["image"] = f"{settings.STATIC_URL}demo/face-{who.lower()}.svg"
     title = title.format(who=who, order=7041 + number)
     return Notification(user=user, kind=kind, title=title, body=body, data=data, **values)
 

@@ -136,7 +136,7 @@ def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, bad: I
                 ),
                 state,
                 grouped(counter.waiting),
-                duration(counter.age) if counter.age else "",
+                duration(counter.age) if counter.age else "–",
                 format_html("{} {}", grouped(counter.in_flight), overdue),
                 odd(grouped(counter.wrong)) if counter.wrong else "0",
                 odd(grouped(counter.skipped)) if counter.skipped else "0",

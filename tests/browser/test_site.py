@@ -224,15 +224,31 @@ def test_the_dashboard_shows_where_the_focus_is(visit, scheme):
 
 
 def test_the_dashboard_refreshes_in_place(visit):
+    """Also while a panel is missing, as during an outage."""
+
+    def refresh() -> None:
+        before = page.locator(".nc-links span").text_content()
+        wait_until(lambda: page.clock.fast_forward(61_000) or page.locator(".nc-links span").text_content() != before)
+
     page = visit("admin")
     page.clock.install()
     page.goto(f"{DASHBOARD}&refresh")
     page.get_by_text("As a table").click()
-    page.focus(".nc-tabs a >> nth=1")
-    before = page.locator(".nc-links span").text_content()
-    wait_until(lambda: page.clock.fast_forward(31_000) or page.locator(".nc-links span").text_content() != before)
-    expect(page.locator(".nc-tabs a >> nth=1")).to_be_focused()
+    tab = page.locator(".nc-tabs a >> nth=1")
+    tab.focus()
+    refresh()
+    expect(tab).to_be_focused()
+    page.evaluate("document.querySelector('.nc-panel').remove()")
+    refresh()
+    expect(page.locator(".nc-panel")).to_have_count(4)
+    expect(tab).to_be_focused()
     expect(page.locator(".nc-charts + details")).to_have_attribute("open", "")
+    page.evaluate("document.querySelector('.nc-sentence').textContent = 'Something is wrong.'")
+    refresh()
+    expect(page.locator("#nc-told")).to_have_text(re.compile("^All "))
+    page.context.clear_cookies()
+    wait_until(lambda: page.clock.fast_forward(31_000) or page.locator("#nc-told").text_content() != "")
+    expect(page.locator("#nc-told")).to_have_text("This page could not be updated.")
 
 
 PICTURES = {"bell": (READER, "/send/"), "inbox": (READER, "/"), "dashboard": ("admin", DASHBOARD)}

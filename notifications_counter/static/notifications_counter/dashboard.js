@@ -118,21 +118,45 @@
     } else if (old.matches?.("canvas")) {
       old.setAttribute("aria-label", now.getAttribute("aria-label"));
     } else if (old.nodeName !== now.nodeName || old.childNodes.length !== now.childNodes.length) {
+      old.querySelectorAll?.("canvas").forEach((canvas) => Chart?.getChart(canvas)?.destroy());
       old.replaceWith(now);
     } else {
       for (const name of ["class", "data-labels"]) if (now.hasAttribute?.(name)) old.setAttribute(name, now.getAttribute(name));
-      [...old.childNodes].forEach((child, i) => update(child, now.childNodes[i]));
+      const children = [...now.childNodes]; // one that replaces another leaves its parent
+      [...old.childNodes].forEach((child, i) => update(child, children[i]));
     }
   };
 
-  const part = document.querySelector("#content-main[data-refresh]");
+  const main = () => document.getElementById("content-main"); // which a refresh may replace
+  const sentence = () => main().querySelector(".nc-sentence").textContent.replace(/\s+/g, " ").trim();
+  const told = document.getElementById("nc-told");
+
+  // Focus what has taken the place of a link or a button.
+  const focusAgain = (old) => {
+    const isSame = (each) => each.href === old.href && each.textContent === old.textContent;
+    const all = [...main().querySelectorAll("a, button, summary")];
+    (all.find(isSame) ?? main().querySelector(".nc-links a")).focus({ preventScroll: true });
+  };
+
   const refresh = async () => {
-    const reply = document.hidden ? null : await fetch(location.href).catch(() => null); // else the next time
-    if (!reply?.ok || reply.redirected) return;
+    if (document.hidden) return; // until the next time
+    const reply = await fetch(location.href).catch(() => null);
+    if (!reply?.ok || reply.redirected) {
+      told.textContent = told.dataset.failed;
+      return;
+    }
     const page = new DOMParser().parseFromString(await reply.text(), "text/html");
-    update(part, page.getElementById("content-main"));
+    const [before, focused] = [sentence(), document.activeElement];
+    const isOpen = [...main().querySelectorAll("details")].map((details) => details.open);
+    update(main(), page.getElementById("content-main"));
+    for (const charts of all()) charts.hidden = !Chart;
+    const now = [...main().querySelectorAll("details")];
+    if (now.length === isOpen.length) now.forEach((details, i) => (details.open = isOpen[i]));
     drawAll();
     findCut();
+    if (!focused.isConnected) focusAgain(focused);
+    if (sentence() !== before || told.textContent === told.dataset.failed) told.textContent = sentence();
   };
-  if (part) setInterval(refresh, part.dataset.refresh * 1000);
+  const seconds = main().dataset.refresh;
+  if (seconds) setInterval(refresh, seconds * 1000);
 })();

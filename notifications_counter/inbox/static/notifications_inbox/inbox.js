@@ -79,7 +79,9 @@
     const gone = readSent();
     const left = new Set(leaving().map((row) => row.dataset.key));
     for (const row of list.part.querySelectorAll(".nc-row")) {
-      row.hidden = gone[row.dataset.key] > Date.now() || left.has(row.dataset.key);
+      const isGone = gone[row.dataset.key] > Date.now() || left.has(row.dataset.key);
+      row.classList.toggle("nc-new", row.classList.contains("nc-new") || (row.hidden && !isGone));
+      row.hidden = isGone;
     }
     let isEmpty = true;
     for (const item of [...(list.part.querySelector(".nc-list")?.children ?? [])].reverse()) {
@@ -236,7 +238,8 @@
       return list.answer();
     }
     if (!list || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "Escape" && list.news && !document.querySelector(".nc-menu:popover-open")) return list.dismiss();
+    const isFinal = event.key === "Escape" && list.news && !list.news.end; // else a deletion could not be undone any more
+    if (isFinal && !document.querySelector(".nc-menu:popover-open")) return list.close();
     const rows = rowsOf(list);
     const here = rows.indexOf(at.closest(".nc-row"));
     const controls = controlsOf(rows[here]);
@@ -263,7 +266,7 @@
       (bulk || rows[here])?.querySelector("#nc-read, .nc-mark").click();
     } else if (event.key === "x") {
       rows[here]?.querySelector("[name=selected]")?.click();
-    } else if (event.key === "#" || event.key === "Backspace") {
+    } else if ((event.key === "#" || event.key === "Backspace") && !list.root.popover) { // a bell has no button for it
       (bulk || rows[here])?.querySelector("[data-undo]").click();
     } else if (event.key === "?") {
       document.getElementById("nc-keys")?.togglePopover();

@@ -25,6 +25,7 @@
   const [now, ago] = ["auto", "always"].map((numeric) => new Intl.RelativeTimeFormat(language, { numeric, style: "short" }));
   let lag = 0; // milliseconds by which the visitor's clock is late
   let isTabbing = false;
+  let keyed = 0; // when a key was pressed: somebody may be on the way to a message
 
   const copy = (state) => document.querySelector(`template[data-state="${state}"]`).content.cloneNode(true);
   const rowsOf = (part) => new Map([...part.querySelectorAll(".nc-row")].map((row) => [row.dataset.key, row]));
@@ -78,6 +79,7 @@
     failures = 0;
     wanted = 0; // rows, after older ones were requested
     state = ""; // the message about the list
+    spoken = ""; // the last one that was shown
     news = null; // a message about a change, which comes first
     isOther = false; // whether another list was requested
 
@@ -132,23 +134,17 @@
       this.show(state, text);
       const expire = () => {
         if (this.news !== news) return;
-        if (this.toast.matches(AIMED)) return setTimeout(expire, TOLD);
-        this.dismiss();
+        if (this.toast.matches(AIMED) || Date.now() - keyed < TOLD) return setTimeout(expire, TOLD);
+        this.close();
+        end?.();
       };
       if (text || end) setTimeout(expire, answer ? CHOICE : TOLD);
     }
 
-    // Show the message about the list again, which screen readers have read before.
+    // Show the message about the list again. Screen readers may have read it before.
     close() {
       this.news = null;
-      this.show(this.state, "", "off");
-    }
-
-    // Close a message before its time.
-    dismiss() {
-      const { news } = this;
-      this.close();
-      news.end?.();
+      this.show(this.state, "", this.state === this.spoken ? "off" : "polite");
     }
 
     show(state, text, live = "polite") {
@@ -157,6 +153,7 @@
       const focused = toast.querySelector(":focus");
       const preventScroll = !focused?.matches(":focus-visible");
       toast.dataset.state = state;
+      if (state === this.state) this.spoken = state;
       toast.replaceChildren(...(state ? [copy(state)] : []));
       if (text) toast.firstElementChild.textContent = text;
       if (state === "ended") toast.querySelector("a").href = location.pathname + location.search;
@@ -347,7 +344,11 @@
     document.addEventListener(left, () => setTimeout(settle, GONE), { passive: true, capture: true });
   }
   for (const used of ["keydown", "pointerdown", "wheel"]) {
-    document.addEventListener(used, ({ key }) => (isTabbing = key === "Tab"), { passive: true, capture: true });
+    const note = ({ key }) => {
+      isTabbing = key === "Tab";
+      if (key) keyed = Date.now();
+    };
+    document.addEventListener(used, note, { passive: true, capture: true });
   }
   document.addEventListener("scroll", () => shown().forEach((list) => list.extend()), { passive: true });
   document.addEventListener("htmx:afterSettle", ({ target }) => {
