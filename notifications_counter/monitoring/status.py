@@ -178,8 +178,8 @@ class CounterStatus:
             yield Problem(self.name, "backlog", text, since=time.time() - self.age)
         elif self.missed_age and self.missed_age > MAX_MISSED_SECONDS:
             text = _(
-                "Redis may have missed changes since %(age)s ago. Until flush_counters runs, counts of their owners "
-                "can be old."
+                "Redis may have missed changes, the oldest %(age)s ago. Until flush_counters runs, counts of their "
+                "owners can be old."
             )
             yield Problem(self.name, "missed", text % {"age": duration(self.missed_age)})
         if self.overdue > MAX_OVERDUE:
