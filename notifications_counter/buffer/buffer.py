@@ -221,10 +221,21 @@ class Buffer:
 
     def intents(self) -> Iterator[IntentAge]:
         """Yield every intent that is announced and not confirmed."""
+        for page in self._scan("HSCAN", "intents"):
+            yield from (IntentAge.of(as_text(intent), entry) for intent, entry in as_pairs(page))
+
+    def waiting(self) -> Iterator[Sequence[str]]:
+        """Yield lists of the owner keys whose counts are to be flushed. An owner may be in several."""
+        for name in ("pending", "flushing"):  # in the order in which owners move on
+            for page in self._scan("ZSCAN", name):
+                yield from chunked(list(map(as_text, page[::2])), OWNERS_PER_CALL)
+
+    def _scan(self, name: str, key: str) -> Iterator[Any]:
+        """Yield pages of a hash or a sorted set, as replies of this command."""
         cursor = "0"
         while True:
-            [(reply, page)] = self.client.ask(command("HSCAN", self.key("intents"), cursor, "COUNT", "100"))
-            yield from (IntentAge.of(as_text(intent), entry) for intent, entry in as_pairs(page))
+            [(reply, page)] = self.client.ask(command(name, self.key(key), cursor, "COUNT", "100"))
+            yield page
             if (cursor := as_text(reply)) == "0":
                 return
 

@@ -9,12 +9,14 @@ read. So if a flusher is killed, another one compares its page; if it was only s
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any
 from uuid import uuid4
 
+from django.core.exceptions import ValidationError
 from django.db import OperationalError, connections
 from django.utils import timezone
 
@@ -67,13 +69,32 @@ class Walker:
         self.counter.buffer.doubt([str(pk) for pk in pks])
 
     def compare_everyone(self) -> None:
-        """Compare everyone."""
-        position = None
-        while not self.result.unfinished and (pks := self._page(position)):
+        """Compare everyone who has rows, a stored total, or a count that is to be flushed."""
+        for pks in chain(self._only_in_redis(), self._pages()):
             self.compare_page(pks)
-            position = str(pks[-1])
             report("compared", self.counter, owners=self.result.owners)
             self.result.unfinished = time.monotonic() > self.until
+            if self.result.unfinished:
+                return
+
+    def _only_in_redis(self) -> Iterator[list[Pk]]:
+        """Yield the owners who wait for a flush, and are in no page: they have no rows, and no stored total yet."""
+        target = Target(self.counter, connections[self.counter.db])
+        for owner_keys in self.counter.buffer.waiting():
+            pks = list[Pk]()
+            for owner_key in owner_keys:
+                with suppress(ValidationError):  # a flush reports it
+                    pks.append(self.counter.valid_pk(owner_key))
+            rows, stored = self.comparison.count_or_skip(pks), target.stored(pks)
+            if found := [pk for pk in rows if not rows[pk] and pk not in stored]:
+                yield found
+
+    def _pages(self) -> Iterator[list[Pk]]:
+        """Yield everyone who has rows or a stored total."""
+        position = None
+        while pks := self._page(position):
+            yield pks
+            position = str(pks[-1])
 
     def _page(self, after: str | None) -> list[Pk]:
         """Return the next owners after an owner key, None for the first. Pages get smaller while the database fails to

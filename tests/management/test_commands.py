@@ -14,7 +14,7 @@ from django.test.utils import override_settings
 import servers
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import CounterState, Notification, UserNotificationsCount
-from tests.support import PATIENCE, create, execute, in_use, stored, unheard, wait_until
+from tests.support import PATIENCE, create, in_use, stored, unheard, wait_until
 from tests.tasks.models import Task
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -151,14 +151,15 @@ def test_loop_flushes_until_a_signal_and_outlives_redis(child_environment, tmp_p
 # -------------------------------------------------------------------------------------------------- recount_counters
 
 
-def test_a_recount_finds_owners_that_only_redis_knows(healed, make_user):
+def test_a_recount_finds_owners_that_only_redis_knows(few_healed, make_user):
     """Their rows are gone, and nobody has stored their total yet."""
-    user = make_user()
-    Notification.objects.bulk_create(Notification(user=user, title="x") for _ in range(150))
-    assert unread.count(user) == 150
-    execute(f"DELETE FROM {Notification._meta.db_table}")
-    assert run("recount_counters", "--counter", "unread")[-1].endswith("1 wrong. Their rows were counted.")
-    assert unread.count(user) == 0
+    user, other = make_user(), make_user()
+    for each in (user, other):
+        Notification.objects.bulk_create(Notification(user=each, title="x") for _ in range(150))
+    assert unread.counts([user, other]) == {user.pk: 150, other.pk: 150}
+    unheard(Notification.objects.filter(user=user).delete)
+    assert of_unread(run("recount_counters", "--dry-run"))[-1] == "unread: compared 2 owners, 1 wrong."
+    assert (unread.recount().owners, unread.count(user)) == (2, 0)
 
 
 def test_recount_prints_each_wrong_count(few_healed, make_user):

@@ -70,7 +70,6 @@ class Command(CounterCommand):
         with self.showing(name):
             if not self.dry_run:
                 tell(counter.heal(math.inf))
-                tell(counter.flush())  # whom only Redis knows has a stored total then
             result = counter.recount(pks, self.dry_run)
         tell(result)
         if not self.dry_run:
