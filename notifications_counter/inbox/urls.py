@@ -1,8 +1,13 @@
 """The inbox: ``path("notifications/", include("notifications_counter.inbox.urls"))``."""
 
+from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured
 from django.urls import path
 
 from . import api, stream, views
+
+if not apps.is_installed("notifications_counter.inbox"):
+    raise ImproperlyConfigured("Add 'notifications_counter.inbox' to INSTALLED_APPS: the inbox's templates are in it.")
 
 app_name = "notifications"
 

@@ -3,16 +3,18 @@
 import re
 from datetime import timedelta
 from html import unescape
+from importlib import reload
 
 import pytest
 from django.conf import settings
-from django.test import Client, override_settings
+from django.core.exceptions import ImproperlyConfigured
+from django.test import Client, modify_settings, override_settings
 from django.urls import include, path, reverse
 from django.utils import timezone
 from django.utils.formats import date_format
 
 from notifications_counter.counters import unread, unseen
-from notifications_counter.inbox import views
+from notifications_counter.inbox import urls, views
 from notifications_counter.inbox.paging import page_of
 from notifications_counter.models import Notification
 from tests.support import assert_exact, messages, notify
@@ -321,3 +323,9 @@ def test_texts_are_escaped(client, alice):
         assert "alert(1)" in text
         assert "<script>alert" not in text
         assert "javascript:" not in text
+
+
+def test_the_urls_need_the_app():
+    without = modify_settings(INSTALLED_APPS={"remove": "notifications_counter.inbox"})
+    with without, pytest.raises(ImproperlyConfigured, match="Add 'notifications_counter.inbox'"):
+        reload(urls)

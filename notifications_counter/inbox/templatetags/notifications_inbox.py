@@ -30,6 +30,15 @@ LABELS = {
 }
 """What screen readers call the built-in counters."""
 
+IF_UNDEFINED = {
+    "counter": "Write its name in quotes.",
+    "owner": "Pass None for nobody.",
+    "max": "Pass an integer.",
+    "kind": "Write it in quotes.",
+    "count": "Call attach() before, or leave it out.",
+}
+"""What to do if an argument of a badge is undefined."""
+
 
 def request_of(context: Context) -> Any:
     """Return the request of a context, with or without the context processor ``request``, or None."""
@@ -77,17 +86,12 @@ def show_badge(
     request = request_of(context)
     user = user_of(request)
     owner = user if owner is THE_USER else owner
-    if "" in (counter, owner, count, kind, max):  # in Django's templates, an undefined variable
-        if not settings.DEBUG:
-            return {}
-        if "" in (counter, kind):
-            name = "counter" if counter == "" else "kind"
-            raise ConfigurationError(f"The {name} of a badge is undefined. Write its name in quotes.")
-        if count == "":
-            raise ConfigurationError("The count of a badge is undefined. Call attach() before, or leave it out.")
-        if owner != "":
-            raise ConfigurationError("The max of a badge is undefined. Pass an integer.")
-        raise ConfigurationError(f"The owner of a badge of {counter or 'unread'} is undefined. Pass None for nobody.")
+    arguments = {"counter": counter, "owner": owner, "max": max, "kind": kind, "count": count}
+    for argument, value in arguments.items():
+        if value == "":  # in Django's templates, an undefined variable
+            if not settings.DEBUG:
+                return {}
+            raise ConfigurationError(f"The {argument} of a badge is undefined. {IF_UNDEFINED[argument]}")
     for argument, number in {"max": max, "count": count or 0}.items():
         if not is_integer(number):
             raise ConfigurationError(f"The {argument} of a badge must be an integer, not {number!r}.")
