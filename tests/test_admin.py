@@ -76,12 +76,11 @@ def test_what_is_marked_changed_or_deleted_is_counted(admin_client, healed, make
     assert messages(response) == ["1 notification marked as unread."]
     assert LogEntry.objects.latest("pk").object_repr == "1 notification marked as unread."
     fields = {"user": user.pk, "title": "hello", "data": "{}", "kind": "", "body": "", "url": ""}
-    unread_at = {"read_at_0": "", "read_at_1": ""}
-    read_at = {"read_at_0": "2020-01-01", "read_at_1": "12:00:00"}
-    assert admin_client.post(url(Notification, "add"), fields | unread_at).status_code == 302
+    assert admin_client.post(url(Notification, "add"), fields).status_code == 302
     assert unread.count(user) == 3
-    assert admin_client.post(url(Notification, "change", mine[0].pk), fields | read_at).status_code == 302
-    assert unread.count(user) == 2
+    changed = fields | {"user": other.pk}
+    assert admin_client.post(url(Notification, "change", mine[0].pk), changed).status_code == 302
+    assert unread.counts([user, other]) == {user.pk: 2, other.pk: 1}
     data = {"action": "delete_selected", "_selected_action": [row.pk for row in mine], "post": "yes"}
     admin_client.post(url(Notification), data)
     assert unread.count(user) == 1

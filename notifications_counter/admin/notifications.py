@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import admin
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
@@ -51,8 +53,12 @@ class NotificationAdmin(ListAdmin):
     ordering = ["-pk"]
     sortable_by = ()
     raw_id_fields = ["user"]
-    readonly_fields = ["created_at"]
+    readonly_fields = ["created_at", "seen_at", "read_at"]
     actions = ["mark_as_read", "mark_as_unread"]
+
+    def get_fields(self, request: HttpRequest, obj: Notification | None = None) -> list[Any]:
+        fields = super().get_fields(request, obj)
+        return [field for field in fields if obj or field not in self.readonly_fields]
 
     @admin.display(description=_("created at"))
     def created(self, notification: Notification) -> str:
