@@ -190,13 +190,14 @@
             old.classList.replace("nc-unread", "nc-read");
             old.querySelector(".nc-title > .nc-visually-hidden")?.remove();
           }
-          old.append(copy("gone"));
           const title = old.querySelector(".nc-title");
-          old.lastElementChild.id = `${title.id}-gone`;
-          title.setAttribute("aria-describedby", old.lastElementChild.id);
+          const note = copy("gone").firstElementChild;
+          note.id = `${title.id}-gone`;
+          old.querySelector(".nc-what").append(note);
+          title.setAttribute("aria-describedby", note.id);
           for (const control of old.querySelectorAll("button, input")) control.ariaDisabled = "true";
           const isFocused = old.contains(document.activeElement);
-          if (isFocused && !this.news) this.report("done", { text: old.lastElementChild.textContent });
+          if (isFocused && !this.news) this.report("done", { text: note.textContent });
         }
       }
       const list = this.part.querySelector(".nc-list");
