@@ -10,7 +10,7 @@
   const ACROSS = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity };
   const KEYS = "notifications-keys"; // "off" in this browser, for speech input or keys pressed by mistake
   const TYPED = ":read-write, select"; // what needs keys itself
-  const BULK = ".nc-bulk :is(input, button)";
+  const BAR = ".nc-toast button, .nc-inbox:has(.nc-row:not([hidden]) :checked) .nc-bulk :is(input, button)";
   const DIALOG = "dialog, [role=dialog], [popover]";
 
   const listOf = window.ncListOf;
@@ -244,7 +244,7 @@
     const here = rows.indexOf(at.closest(".nc-row"));
     const controls = controlsOf(rows[here]);
     const place = controls.indexOf(at);
-    const bar = rows.some((row) => row.querySelector(":checked")) ? [...list.root.querySelectorAll(BULK)] : [];
+    const bar = [...list.root.querySelectorAll(BAR)];
     if (event.key in ACROSS && (place >= 0 || bar.includes(at))) {
       const isArrow = event.key.startsWith("Arrow");
       const line = place < 0 ? bar : isArrow ? [...controls, ...bar] : controls;
@@ -293,7 +293,9 @@
     document.getElementById("nc-more").focus();
   }, { capture: true });
 
-  document.addEventListener("focusin", ({ target }) => {
+  document.addEventListener("focusin", ({ target, relatedTarget: last }) => {
+    const isFirst = target.matches(".nc-inbox .nc-row:not(.nc-gone) .nc-title") && !last?.closest(".nc-row");
+    if (isFirst) target.setAttribute("aria-describedby", "nc-arrows"); // once, where the keyboard enters the list
     if (target.matches(".nc-kinds a:focus-visible")) target.scrollIntoView({ block: "nearest", inline: "center" });
     const keys = document.querySelector("#nc-keys:popover-open");
     if (keys && !keys.contains(target)) keys.hidePopover();

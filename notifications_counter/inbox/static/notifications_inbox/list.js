@@ -18,6 +18,7 @@
   const HELD = ".nc-body:hover, .nc-body :is(:checked, :focus-visible, :popover-open), .nc-filters:is(:hover, :focus-within)";
   const AIMED = ":is(:hover, :focus-within)"; // of a message
   const ARROWED = ".nc-row :is(.nc-lead > input, .nc-mark, .nc-more)"; // Tab goes to the title of a row; arrows, to the rest
+  const SPOKEN = '[role="status"] > .nc-badge'; // tells of its number
   const TROUBLES = new Set(["failed", "offline", "ended"]);
   const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 0]];
 
@@ -149,7 +150,7 @@
 
     show(state, text, live = "polite") {
       const { toast } = this;
-      toast.ariaLive = live;
+      toast.ariaLive = state === "new" && this.hasRisen && document.querySelector(SPOKEN) ? "off" : live; // one message
       const focused = toast.querySelector(":focus");
       const preventScroll = !focused?.matches(":focus-visible");
       toast.dataset.state = state;
@@ -337,6 +338,7 @@
   document.addEventListener("notifications:counts", ({ detail }) => {
     for (const list of shown()) {
       if (Number(list.root.dataset.unread) === detail.unread) continue;
+      list.hasRisen = !(detail.unread < list.root.dataset.unread);
       list.root.dataset.unread = detail.unread;
       list.refresh();
     }
