@@ -2,11 +2,21 @@ import re
 
 from django import forms
 from django.contrib.auth import get_user_model
+from django.contrib.auth.forms import AuthenticationForm
 from django.utils.translation import gettext_lazy as _
 
 from notifications_counter.models import Notification
 
 from .life import KINDS
+
+
+class LoginForm(AuthenticationForm):
+    """The error, which does not tell what is wrong, describes both fields: screen readers read it with the first."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        for field in self.fields.values():
+            field.widget.attrs["aria-describedby"] = "error"
 
 
 class SendForm(forms.ModelForm):

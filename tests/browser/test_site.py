@@ -136,6 +136,14 @@ def test_pages_are_accessible(visit, scheme):
     check()
 
 
+def test_a_login_that_fails_says_why_where_the_focus_is(visit):
+    page = visit()
+    page.fill("[name=username]", "nobody")
+    page.fill("[name=password]", "x")
+    page.press("[name=password]", "Enter")
+    expect(page.locator(":focus")).to_have_accessible_description(re.compile("^Please enter a correct username"))
+
+
 def test_a_filter_keeps_the_focus(visit):
     page = visit(BUSY)
     for name in ("Comments", "Unread"):
