@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -27,7 +26,6 @@ NOW = timezone.now()
 USERS = range(1, 31)
 """Each has a row that is written in a round."""
 
-TRIPS = "trips to PostgreSQL + messages to Redis"
 PLACES = {
     "Redis 1 ms away": (0.0, 0.001),
     "both 1 ms away": (0.001, 0.001),
@@ -68,18 +66,8 @@ IN_ATOMIC = ("`create()`", "`save()`")
 """Those that are also measured in a transaction."""
 
 
-class Counting(Relay):
-    """A relay that counts what is sent to the server."""
-
-    messages = 0
-
-    def pass_on(self, data: bytes, is_reply: bool, to: socket.socket) -> bool:
-        self.messages += not is_reply
-        return super().pass_on(data, is_reply, to)
-
-
 def one_row(report: Report, quick: bool) -> str:
-    """Add columns to the table of all databases: for PostgreSQL several, and the round trips."""
+    """Add columns to the table of all databases: for PostgreSQL several."""
     fill(len(USERS), 10, [Ours(), Rival()])
     works = WRITES | {f"{name}, in `atomic()`": transaction.atomic(WRITES[name]) for name in IN_ATOMIC}
     name = connection.display_name
@@ -93,7 +81,6 @@ def one_row(report: Report, quick: bool) -> str:
     report.columns |= {"": [*works], name: measure(name, with_times)}
     if connection.vendor == "postgresql":
         with relayed() as (database, redis):
-            report.columns[TRIPS] = [trips(work, database, redis) for work in works.values()]
             for where, seconds in PLACES.items():
                 database.delay, redis.delay = seconds
                 report.columns[where] = measure(where)
@@ -120,23 +107,10 @@ def renew() -> None:
     unread.counts(USERS)
 
 
-def trips(work: Write, *relays: Counting) -> str:
-    """Return how often one row waits for the database and for Redis, and without a counter."""
-    found = []
-    for model in (Notification, PlainNotification):
-        renew()
-        for relay in relays:
-            relay.messages = 0
-        each(work, model)
-        found.append([round(relay.messages / len(USERS)) for relay in relays])
-    (database, redis), (plain, _) = found
-    return f"{database}+{redis} ({plain})"
-
-
 @contextmanager
-def relayed() -> Iterator[list[Counting]]:
+def relayed() -> Iterator[list[Relay]]:
     """Reach the database and Redis through relays."""
-    relays = [Counting(server) for server in running]
+    relays = [Relay(server) for server in running]
     port, (_, redis) = urlsplit(relays[0].url).port, relays
     here = {**settings.CACHES, "default": {**settings.CACHES["default"], "LOCATION": redis.url}}
     with mock.patch.dict(connection.settings_dict, PORT=port), override_settings(CACHES=here):
