@@ -24,7 +24,7 @@ from .rivals import Change, CounterRow, Ours, Rival, Trigger, agree, fill
 PROCESSES, THREADS = 4, 2
 CLIENTS = PROCESSES * THREADS
 HOT = {"marks": 1, "creates": 2}
-"""The user of those columns that are about one user. Reads of one user are as fast as those of many."""
+"""The user of those columns that are about one user. Reads of one user differ little from those of many."""
 
 
 def saturation(report: Report, quick: bool) -> str:
