@@ -121,7 +121,7 @@ class Condition:
     def _wanted(self) -> tuple[list[tuple[Field, str, object]], bool]:
         """What the columns must be, and whether that is the whole condition."""
         facts, is_all = facts_of_where(self.where)
-        return [(target_of(field_of(self.model, name)), name, fact) for name, fact in facts.items()], is_all
+        return [(field_of(self.model, name), name, fact) for name, fact in facts.items()], is_all
 
     def value_of(self, facts: Mapping[str, object], connection: BaseDatabaseWrapper) -> int | None:
         """Return the number that a row with these facts adds: 0 if it does not count. None if only the database can
@@ -220,6 +220,24 @@ def _is_stored(field: Field, value: Any) -> bool:
     return isinstance(field, BooleanField | IntegerField) and isinstance(value, int)
 
 
+def is_kept(field: Field, value: object, connection: BaseDatabaseWrapper) -> bool:
+    """Return whether a column that is set to this value has it then. A database may cut spaces off a text that is too
+    long. MySQL and MariaDB store another value in place of one that they cannot, such as 0 for NULL, if the statement
+    is an INSERT IGNORE, or the mode is not strict."""
+    target = target_of(field)
+    if isinstance(value, str) and isinstance(target, CharField):
+        return target.max_length is None or len(value) <= target.max_length
+    if connection.vendor == "mysql" and value is None:
+        return field.null
+    if connection.vendor == "mysql" and isinstance(target, IntegerField):
+        try:
+            least, most = connection.ops.integer_field_range(target.get_internal_type())
+            return bool(least <= int(value) <= most)  # type: ignore[call-overload]
+        except (ArithmeticError, LookupError, TypeError, ValueError):  # no number, or a field of another package
+            return False
+    return isinstance(value, PLAIN)
+
+
 def _is_true(field: Field, wanted: object, value: object, connection: BaseDatabaseWrapper) -> bool | None:
     """Return whether a column with this value is as a condition wants it. None if only the database can tell: the value
     is an expression, or may be stored as another one, or the database may take different texts for equal."""
@@ -231,11 +249,13 @@ def _is_true(field: Field, wanted: object, value: object, connection: BaseDataba
             return None
         return (True in answers) != wanted.negated
     if value is None:
-        return wanted is None
+        return wanted is None if is_kept(field, value, connection) else None
     if wanted in (None, NOT_NULL):
         is_never_null = value is NOT_NULL or (isinstance(value, NEVER_NULL) and value != "")
         return wanted is NOT_NULL if is_never_null else None
-    may_equal = isinstance(wanted, str) and (connection.vendor == "mysql" or bool(getattr(field, "db_collation", None)))
-    if not _is_stored(field, value) or (value != wanted and may_equal):
+    target = target_of(field)
+    may_equal = isinstance(wanted, str) and (connection.vendor == "mysql" or getattr(target, "db_collation", None))
+    is_known = _is_stored(target, value) and is_kept(field, value, connection)
+    if not is_known or (value != wanted and may_equal):
         return None
     return value == wanted

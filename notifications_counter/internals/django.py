@@ -173,6 +173,7 @@ ATTRIBUTES = {
     "ops": {
         "compiler": "The class for a name such as SQLInsertCompiler. Another class is not Django's.",
         "for_update_sql": "FOR UPDATE in the database's syntax.",
+        "integer_field_range": "The least and the greatest number that a column of a kind holds.",
         "quote_name": "A name in the database's quotes.",
     },
     "on_conflict": {

@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 
 from ..buffer.types import Delta
 from ..declaration import Declaration
-from ..declaration.condition import NOT_NULL, PLAIN, Facts, facts_of_where
+from ..declaration.condition import NOT_NULL, Facts, facts_of_where, is_kept
 from ..internals import BaseDatabaseWrapper, DeferredAttribute, OnConflict, Query
 from ..models.fields import ExactCharField, field_of, is_converted_by_django, target_of
 from .change import Change, add
@@ -60,18 +60,14 @@ def contribution(counter: Declaration, facts: Mapping[str, object], connection: 
     """Return what rows contribute according to these facts."""
     values = [facts.get(name, NOT_NULL) for name in counter.owner_attnames]
     owner_key: str | Unnamed | None = UNNAMED
-    if None in values:
+    kept = [
+        value for field, value in zip(counter.owner_fields, values, strict=True) if is_kept(field, value, connection)
+    ]
+    if None in kept:
         owner_key = None
-    elif not any(map(_is_uncertain, counter.pk_fields, values)):
+    elif len(kept) == len(values):
         (owner_key,) = counter.owner_keys(list(zip(values, strict=True)))
     return Contribution(owner_key, counter.condition.value_of(facts, connection))
-
-
-def _is_uncertain(field: models.Field, value: object) -> bool:
-    """Return whether the column may hold another value. A database may cut spaces off a text that is too long."""
-    if isinstance(value, str):
-        return isinstance(field, models.CharField) and field.max_length is not None and len(value) > field.max_length
-    return not isinstance(value, PLAIN)
 
 
 # -------------------------------------------------------------- UPDATE and DELETE

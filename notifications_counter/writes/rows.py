@@ -27,6 +27,9 @@ Sums = dict[str | None, tuple[int, int]]
 MAX_ROWS_IN_MEMORY = 1000
 """Rows that are in memory at a time."""
 
+MAX_NAMED_ROWS = 900
+"""Rows that a statement names by their keys. Of composite ones, SQLite takes fewer than a thousand."""
+
 
 # --------------------------------------------------------------------- queries
 def is_of_one_table(query: Query) -> bool:
@@ -50,8 +53,10 @@ def lists_pks(query: Query) -> bool:
 
 def is_repeatable(query: Query) -> bool:
     """Return whether a query selects the same rows a moment later, if none of them has changed. Joins, and what is not
-    known to be stable, may select others."""
-    return is_of_one_table(query) and all(map(is_stable, expressions_of(query.where)))
+    known to be stable, may select others; so may an UPDATE of a parent's columns, for which Django first selects the
+    keys, at REPEATABLE READ as they were."""
+    is_direct = is_of_one_table(query) and not getattr(query, "related_updates", None)
+    return is_direct and all(map(is_stable, expressions_of(query.where)))
 
 
 def name_rows(query: Query, connection: BaseDatabaseWrapper) -> bool:
@@ -64,8 +69,8 @@ def name_rows(query: Query, connection: BaseDatabaseWrapper) -> bool:
     rows = QuerySet[Model](query.model, using=connection.alias).order_by("pk")
     rows.query.where = query.where
     locked = rows.select_for_update(no_key=connection.features.has_select_for_no_key_update)
-    pks = list(locked.values_list("pk", flat=True)[: MAX_ROWS_IN_MEMORY + 1])
-    if len(pks) > MAX_ROWS_IN_MEMORY:
+    pks = list(locked.values_list("pk", flat=True)[: MAX_NAMED_ROWS + 1])
+    if len(pks) > MAX_NAMED_ROWS:
         return False
     query.clear_where()
     query.add_q(Q(pk__in=pks))

@@ -11,7 +11,7 @@ from unittest import mock
 from uuid import UUID
 
 import pytest
-from django.db import IntegrityError, connection, models, transaction
+from django.db import IntegrityError, OperationalError, connection, models, transaction
 from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.db.models.lookups import Exact
@@ -285,6 +285,61 @@ def test_a_child_that_is_updated_together_with_its_parent(house):
         assert_exact("news", counter=visible_posts, in_doubt=None)
 
 
+@pytest.mark.skipif(connection.vendor != "mysql", reason="Elsewhere, Django selects what is there now.")
+def test_a_child_that_is_updated_together_with_its_parent_as_it_was(house, garden):
+    """At REPEATABLE READ, Django selects other rows than those that the filter selects now, and as many."""
+    topic = Topic.objects.create(id="news")
+    with (
+        counted("snapshot", Q(closed=False), parent=Post, closed=models.BooleanField(default=False)) as (
+            model,
+            counter,
+        ),
+        mock.patch.dict(connection.settings_dict["OPTIONS"], isolation_level="repeatable read"),
+        OtherConnection() as other,
+    ):
+        connection.close()
+        one, two = (
+            model.objects.create(project=project, topic=topic, closed=project is garden) for project in (house, garden)
+        )
+        with transaction.atomic(), suppress(OperationalError):  # MariaDB from 11.6 on refuses it
+            assert model.objects.count() == 2
+            other.run(model.objects.filter(pk=one.pk).update, closed=True)
+            other.run(model.objects.filter(pk=two.pk).update, closed=False)
+            other.run(counter.counts, [house, garden])
+            model.objects.filter(closed=False).update(closed=True, hidden=True)
+        connection.close()
+        assert counter.counts([house, garden]) == {
+            project.pk: model.objects.filter(project=project, closed=False).count() for project in (house, garden)
+        }
+
+
+@pytest.mark.skipif(connection.vendor != "mysql", reason="Others refuse such a value.")
+@pytest.mark.parametrize("how", ["INSERT IGNORE", "INSERT", "UPDATE"])
+@pytest.mark.parametrize("value", [{"kind": None}, {"kind": 99_999}, {"kind": "-99999"}, {"closed": None}], ids=str)
+def test_a_value_that_is_stored_as_another(house, value, how):
+    """INSERT IGNORE does so in any mode, and MySQL without its strict mode."""
+    with counted("converted", Q(closed=False), kind=models.SmallIntegerField(), closed=models.BooleanField()) as (
+        model,
+        counter,
+    ):
+        stored = [(house, kind) for kind in (1, 0, 32_767, -32_768)]
+        row = {"project": house, "kind": 1, "closed": False}
+        model.objects.create(**{**row, "closed": True})
+        assert set(counter.counts(stored).values()) == {0}
+        if how == "INSERT IGNORE":
+            model.objects.bulk_create([model(**{**row, **value})], ignore_conflicts=True)
+        else:
+            execute("SET SESSION sql_mode = ''")
+        if how == "INSERT":
+            model.objects.bulk_create([model(**{**row, **value}) for _ in range(2)])  # of one, it refuses NULL
+        elif how == "UPDATE":
+            assert model.objects.filter(project=house, kind=1).update(**{**row, **value}) == 1
+        connection.close()
+        found = counter.counts(stored)
+        assert sum(found.values()) == model.objects.filter(closed=False).count() > 0
+        assert counter.recount(dry_run=True).wrong == 0
+
+
 @pytest.mark.skipif(connection.vendor == "mysql", reason="MariaDB updates the row of this primary key.")
 def test_an_upsert_of_a_row_with_another_key(house, garden):
     fields = {
@@ -427,6 +482,15 @@ def test_rows_with_a_composite_key(house, garden, caplog, monkeypatch):
         assert counter.counts([house, garden]) == {house.pk: 0, garden.pk: 3}
         assert_exact(house, counter=counter, in_doubt=None)
     assert not [record for record in caplog.records if record.event == "everyone"]
+
+
+def test_many_rows_with_a_composite_key(house, garden):
+    """SQLite refuses an expression that is deeper than a thousand."""
+    fields = {"line": models.IntegerField(), "next": models.ForeignKey(Project, models.CASCADE, related_name="+")}
+    with counted("many_lines", Q(), pk=models.CompositePrimaryKey("line", "next_id"), **fields) as (model, counter):
+        model.objects.bulk_create(model(line=number, project=house, next=garden) for number in range(999))
+        assert model.objects.filter(line__gte=0).update(project=F("next")) == 999
+        assert counter.counts([house, garden]) == {house.pk: 0, garden.pk: 999}
 
 
 @pytest.mark.parametrize("how", ["ROLLBACK", "ABORT", "INSERT OR ROLLBACK INTO {0} SELECT * FROM {0}"])

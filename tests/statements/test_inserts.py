@@ -80,7 +80,7 @@ def test_owners_that_an_expression_sets_by_keys_are_read_back(ann, ben, owners):
 @pytest.mark.parametrize("number", [1, 2], ids=["few", "many"])
 def test_owners_that_an_expression_sets(chosen, number, ann, ben, owners, monkeypatch):
     """If the rows are few, they are named by their keys before, and seen before and after."""
-    monkeypatch.setattr("notifications_counter.writes.rows.MAX_ROWS_IN_MEMORY", 1)
+    monkeypatch.setattr("notifications_counter.writes.rows.MAX_NAMED_ROWS", 1)
     due = timezone.now() - timedelta(hours=1)
     Ticket.objects.bulk_create(Ticket(agent=ann, reviewer=ben, due=due) for _ in range(number))
     assert_counted(owners)
