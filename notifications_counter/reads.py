@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
+from django.conf import settings
 from django.db import connections
 
 from .buffer import Buffer
@@ -14,6 +16,7 @@ from .declaration import Declaration
 from .declaration.primary_keys import Pk
 from .internals import BaseDatabaseWrapper
 from .redis.calls import chunked
+from .reports import report
 from .sql.counts import count_rows
 from .writes.ledger import Ledger
 from .writes.log import doubt
@@ -30,6 +33,8 @@ def read(counter: Declaration, pks: Sequence[Pk]) -> dict[Pk, int]:
     cached, missing = buffer.totals(asked) if asked else ({}, [])
     if len(cached) == len(pks) and min(cached.values(), default=0) >= counter.least:
         return cached  # only faster: nearly always, this is all
+    if settings.DEBUG and not buffer.expects_state:
+        _remind(counter)
     counts = {pk: total for pk, total in cached.items() if total >= counter.least}
     if too_low := cached.keys() - counts.keys():  # wrong, or a delta is committed and not sent yet
         doubt({counter: list(map(str, too_low))})
@@ -37,6 +42,12 @@ def read(counter: Declaration, pks: Sequence[Pk]) -> dict[Pk, int]:
         counts |= _count_and_keep(counter, connection, buffer, missing)
     counts |= count_rows(counter, [pk for pk in pks if pk not in counts])
     return {pk: counts[pk] for pk in pks}
+
+
+@lru_cache
+def _remind(counter: Declaration) -> None:
+    """Remind a developer, once, of the flusher. In production, monitoring does."""
+    report("unserved", counter)
 
 
 def _count_and_keep(

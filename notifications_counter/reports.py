@@ -47,6 +47,10 @@ EVENTS = {
     "live_late": Event("Live counts are late, because Redis cannot be heard: %(reason)s", logging.WARNING),
     "unrecorded": Event("Not recorded: an event of type %(type)r: %(reason)s"),
     # Of a counter
+    "unserved": Event(
+        "no flusher has served this counter yet, so reads count rows. Run `manage.py flush_counters --loop`.",
+        logging.WARNING,
+    ),
     "flush": Event("%(owners)d owner(s) flushed, %(skipped)d skipped, %(seconds).2f s."),
     "stored": Event("%(owners)d of %(of)d owner(s) stored, %(added)d added, %(removed)d removed.", logging.DEBUG),
     "compared": Event("%(owners)d owner(s) compared.", logging.DEBUG),

@@ -181,7 +181,16 @@ def totals_with(owner=None, options=NO_CASCADE, name="Totals", **fields):
 @pytest.mark.usefixtures("declare")
 @pytest.mark.parametrize(
     ("name", "wrong"),
-    [("source", "x.Y"), ("totals", "x.Y"), ("condition", Q(x=1)), ("owner", "x"), ("field", "x"), ("sum", "x")],
+    [
+        ("source", "x.Y"),
+        ("totals", "x.Y"),
+        ("condition", Q(x=1)),
+        ("condition", Q(done="no")),
+        ("condition", Q(campaign="x")),
+        ("owner", "x"),
+        ("field", "x"),
+        ("sum", "x"),
+    ],
 )
 def test_names_of_what_is_not_there(name, wrong):
     names = {"source": "tasks.Task", "owner": "project", "totals": "tasks.ProjectTaskCount", "field": "open_count"}

@@ -18,7 +18,8 @@ from django.utils.functional import SimpleLazyObject
 
 from notifications_counter.buffer.buffer import LEASE_SECONDS
 from notifications_counter.counters import unread
-from notifications_counter.models import DoubtRequest, Notification, UserNotificationsCount
+from notifications_counter.models import CounterState, DoubtRequest, Notification, UserNotificationsCount
+from notifications_counter.reads import _remind
 from notifications_counter.redis.calls import MAX_ARGUMENTS
 from notifications_counter.sql.owners import MAX_LISTED_PKS
 from tests.support import (
@@ -44,6 +45,17 @@ from tests.tasks.models import Project
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("healed")]
 
 objects = Notification.objects
+
+
+# ------------------------------------------------------------------------------------------------- nobody has served it
+def test_a_developer_is_reminded_of_the_flusher_once(alice, settings, caplog, monkeypatch):
+    _remind.cache_clear()
+    monkeypatch.setattr(buffer(), "expects_state", False)
+    for settings.DEBUG in (False, True, True):
+        CounterState.objects.all().delete()
+        buffer().client.redis.flushdb()
+        assert unread.count(alice) == 0
+    assert [record.event for record in caplog.records] == ["unserved"]
 
 
 # ----------------------------------------------------------------------------------------------------------- cost

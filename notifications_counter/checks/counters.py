@@ -10,7 +10,7 @@ from types import UnionType
 
 from django.conf import settings
 from django.core.checks import register
-from django.core.exceptions import FieldDoesNotExist, FieldError
+from django.core.exceptions import FieldDoesNotExist, FieldError, ValidationError
 from django.db import OperationalError, connections, models
 
 from ..counters import Counter, all_counters
@@ -29,12 +29,13 @@ KEY_FIELDS = models.CharField | models.IntegerField | models.TextField | models.
 
 
 def mistake_in(counter: Counter) -> str:
-    """Return an error if a model or field in a declaration does not exist, else an empty string."""
+    """Return what is wrong with a declaration if a model or field does not exist, or a value is not one of its column;
+    else an empty string."""
     try:
         totals = counter.totals._meta
         _ = totals.get_field(counter.field), counter.owner_fields, counter.total_fields, counter.condition.fields
-    except (LookupError, FieldDoesNotExist, FieldError) as mistake:
-        return str(mistake)
+    except (LookupError, FieldDoesNotExist, FieldError, TypeError, ValueError, ValidationError) as mistake:
+        return " ".join(mistake.messages) if isinstance(mistake, ValidationError) else str(mistake)
     return ""
 
 
@@ -50,7 +51,7 @@ def check_counters(**_: object) -> Messages:
         if mistake := mistake_in(counter):
             yield error(
                 "E003",
-                f"Counter {counter.name!r} refers to a model or field that does not exist.",
+                f"Counter {counter.name!r} refers to a model or field that does not exist, or to a wrong value.",
                 f"Correct its declaration: {mistake}",
             )
         elif not _is_owner(counter):

@@ -1,4 +1,6 @@
-from django.apps import AppConfig, apps
+from importlib import import_module
+
+from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 
 
@@ -8,4 +10,4 @@ class InboxConfig(AppConfig):
     verbose_name = _("Inbox")
 
     def ready(self) -> None:
-        apps.get_app_config("notifications_counter")  # LookupError: it must be installed, too
+        import_module("notifications_counter.models")  # ImproperlyConfigured: that app must be installed, too

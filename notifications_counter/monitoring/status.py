@@ -303,6 +303,8 @@ def read_counter(counter: Counter, name: str = "") -> CounterStatus:
 
     intents = list(islice(counter.buffer.intents(), MAX_INTENTS))  # first, so that none is younger than the status
     phase, row, status, server = situation_of(counter)
+    if phase == Phase.DUE and row.declared_at is None:  # `migrate` has declared it
+        phase = Phase.NEW
     walked_at = row.walk_resumes_at.timestamp() if phase == Phase.WALKING else 0
     worked_at = max(status.ran_at, walked_at)
     late = (intent.late(status.now) for intent in intents if intent.began)  # without, it cannot be read

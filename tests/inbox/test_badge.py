@@ -6,6 +6,7 @@ from html import unescape
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import AnonymousUser
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 from django.template import engines
 from django.test import RequestFactory, override_settings
@@ -195,3 +196,8 @@ def test_the_script_knows_where_to_ask(alice, bob):
         assert "inbox.css" in (alone := show(script, request))
         assert "<script" not in alone
     assert ' nonce="abc" defer></script>' in show(script, request_of(alice), {"csp_nonce": "abc"})
+
+
+def test_a_script_without_urls(alice):
+    with override_settings(ROOT_URLCONF=()), pytest.raises(ImproperlyConfigured, match=r"Add path\('notifications/'"):
+        badge(alice, "{% notification_bell %}")

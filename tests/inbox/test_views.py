@@ -13,6 +13,7 @@ from django.urls import include, path, reverse
 from django.utils import timezone
 from django.utils.formats import date_format
 
+from notifications_counter import models
 from notifications_counter.counters import unread, unseen
 from notifications_counter.inbox import urls, views
 from notifications_counter.inbox.paging import page_of
@@ -325,7 +326,8 @@ def test_texts_are_escaped(client, alice):
         assert "javascript:" not in text
 
 
-def test_the_urls_need_the_app():
-    without = modify_settings(INSTALLED_APPS={"remove": "notifications_counter.inbox"})
-    with without, pytest.raises(ImproperlyConfigured, match="Add 'notifications_counter.inbox'"):
-        reload(urls)
+def test_what_needs_an_app_says_so():
+    for module, app in ((urls, "notifications_counter.inbox"), (models, "notifications_counter")):
+        without = modify_settings(INSTALLED_APPS={"remove": app})
+        with without, pytest.raises(ImproperlyConfigured, match=f"Add '{app}' to INSTALLED_APPS"):
+            reload(module)

@@ -143,6 +143,7 @@ def test_loop_flushes_until_a_signal_and_outlives_redis(child_environment, tmp_p
             child.terminate()
             assert child.wait(PATIENCE) == 0
     text = log.read_text()
+    assert "Flushing every 0.05 s, until Ctrl-C" in text
     assert "nothing to flush" not in text
     assert text.count("is trying again") == 1
     assert "Traceback" not in text

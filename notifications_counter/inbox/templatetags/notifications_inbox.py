@@ -7,9 +7,11 @@ from typing import Any
 
 from django import template
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.core.signing import Signer
 from django.template import Context
 from django.template.defaultfilters import date as date_format
+from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext, gettext_lazy
 
 from ...conf import is_integer, options
@@ -163,6 +165,13 @@ def badge_script(context: Context) -> dict[str, Any]:
     if user is None:
         return {}
     # This is how a user's tabs find each other.
+    try:
+        reverse("notifications:counts")
+    except NoReverseMatch:
+        how = "path('notifications/', include('notifications_counter.inbox.urls'))"
+        raise ImproperlyConfigured(
+            f"Bell and badges ask the inbox's URLs for their numbers. Add {how} to yours."
+        ) from None
     identity = identity_of(user, unread)
     who = Signer(salt="notifications_counter.badge").sign(identity).rpartition(":")[2][:16]
     return {"who": who, "nonce": context.get("csp_nonce")}

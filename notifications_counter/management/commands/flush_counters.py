@@ -76,6 +76,7 @@ class Command(CounterCommand):
     def loop(self, interval: float) -> None:
         """Run until interrupted. After the first run, say what is wrong."""
         failures = Failures("flush_counters")
+        self.say(f"Flushing every {interval:g} s, until Ctrl-C or SIGTERM.")
         while True:
             close_old_connections()
             unfinished = False
