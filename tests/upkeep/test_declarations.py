@@ -31,9 +31,11 @@ from notifications_counter.databases.identity import databases
 from notifications_counter.exceptions import ConfigurationError
 from notifications_counter.models import CounterState, DoubtRequest, Notification
 from notifications_counter.monitoring import dashboard
+from notifications_counter.monitoring.status import read_counter
 from notifications_counter.testing import isolated_counters
 from notifications_counter.upkeep import switch
 from notifications_counter.upkeep.findings import Result
+from notifications_counter.upkeep.phases import Phase
 from tests.support import (
     assert_exact,
     assert_reads,
@@ -254,6 +256,7 @@ def test_a_table_that_migrate_has_just_made(alice, by):
     with entries(DEPLOY_SECONDS=HOUR):
         create(alice)
         assert not DoubtRequest.objects.exists()
+        assert read_counter(unread).phase == (Phase.NEW if by == "this release" else Phase.REPLACED)
         unread.flush()
         assert is_ready() == bool(stored(alice)) == (by == "this release")
     assert_reads(alice)
