@@ -118,17 +118,21 @@ class Condition:
         return expressions_of(self.where)
 
     @cached_property
-    def _wanted(self) -> tuple[list[tuple[Field, str, object]], bool]:
-        """What the columns must be, and whether that is the whole condition."""
+    def _wanted(self) -> tuple[list[tuple[Field, bool, str, object]], bool]:
+        """What the columns must be, and whether that is the whole condition. Of each, the field at the end of any
+        foreign keys, and whether it may be NULL."""
         facts, is_all = facts_of_where(self.where)
-        return [(field_of(self.model, name), name, fact) for name, fact in facts.items()], is_all
+        columns = [(field_of(self.model, name), name, fact) for name, fact in facts.items()]
+        return [(target_of(field), field.null, name, fact) for field, name, fact in columns], is_all
 
     def value_of(self, facts: Mapping[str, object], connection: BaseDatabaseWrapper) -> int | None:
         """Return the number that a row with these facts adds: 0 if it does not count. None if only the database can
         tell, as it must whenever the condition contains OR."""
         wanted, is_known = self._wanted
-        for field, name, fact in wanted:
-            is_true = _is_true(field, fact, facts[name], connection) if name in facts else None
+        for field, has_null, name, fact in wanted:
+            is_true = None
+            if name in facts and ((value := facts[name]) is NOT_NULL or is_kept(field, has_null, value, connection)):
+                is_true = _is_true(field, fact, value, connection)
             if is_true is False:
                 return 0
             is_known &= is_true is not None
@@ -220,18 +224,17 @@ def _is_stored(field: Field, value: Any) -> bool:
     return isinstance(field, BooleanField | IntegerField) and isinstance(value, int)
 
 
-def is_kept(field: Field, value: object, connection: BaseDatabaseWrapper) -> bool:
+def is_kept(field: Field, has_null: bool, value: object, connection: BaseDatabaseWrapper) -> bool:
     """Return whether a column that is set to this value has it then. A database may cut spaces off a text that is too
     long. MySQL and MariaDB store another value in place of one that they cannot, such as 0 for NULL, if the statement
     is an INSERT IGNORE, or the mode is not strict."""
-    target = target_of(field)
-    if isinstance(value, str) and isinstance(target, CharField):
-        return target.max_length is None or len(value) <= target.max_length
-    if connection.vendor == "mysql" and value is None:
-        return field.null
-    if connection.vendor == "mysql" and isinstance(target, IntegerField):
+    if value is None:
+        return has_null or connection.vendor != "mysql"
+    if isinstance(value, str) and isinstance(field, CharField):
+        return field.max_length is None or len(value) <= field.max_length
+    if connection.vendor == "mysql" and isinstance(field, IntegerField):
         try:
-            least, most = connection.ops.integer_field_range(target.get_internal_type())
+            least, most = connection.ops.integer_field_range(field.get_internal_type())
             return bool(least <= int(value) <= most)  # type: ignore[call-overload]
         except (ArithmeticError, LookupError, TypeError, ValueError):  # no number, or a field of another package
             return False
@@ -249,13 +252,11 @@ def _is_true(field: Field, wanted: object, value: object, connection: BaseDataba
             return None
         return (True in answers) != wanted.negated
     if value is None:
-        return wanted is None if is_kept(field, value, connection) else None
+        return wanted is None
     if wanted in (None, NOT_NULL):
         is_never_null = value is NOT_NULL or (isinstance(value, NEVER_NULL) and value != "")
         return wanted is NOT_NULL if is_never_null else None
-    target = target_of(field)
-    may_equal = isinstance(wanted, str) and (connection.vendor == "mysql" or getattr(target, "db_collation", None))
-    is_known = _is_stored(target, value) and is_kept(field, value, connection)
-    if not is_known or (value != wanted and may_equal):
+    may_equal = isinstance(wanted, str) and (connection.vendor == "mysql" or bool(getattr(field, "db_collation", None)))
+    if not _is_stored(field, value) or (value != wanted and may_equal):
         return None
     return value == wanted

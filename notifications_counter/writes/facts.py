@@ -61,7 +61,9 @@ def contribution(counter: Declaration, facts: Mapping[str, object], connection: 
     values = [facts.get(name, NOT_NULL) for name in counter.owner_attnames]
     owner_key: str | Unnamed | None = UNNAMED
     kept = [
-        value for field, value in zip(counter.owner_fields, values, strict=True) if is_kept(field, value, connection)
+        value
+        for field, column, value in zip(counter.pk_fields, counter.owner_fields, values, strict=True)
+        if is_kept(field, column.null, value, connection)
     ]
     if None in kept:
         owner_key = None

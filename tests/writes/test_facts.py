@@ -77,7 +77,8 @@ def test_what_an_instance_says_of_its_row(written, said):
 def test_a_text_that_may_be_stored_as_another_names_nobody(value, most, names):
     counter: Any = SimpleNamespace(
         owner_attnames=["owner"],
-        owner_fields=[models.CharField(max_length=most)],
+        owner_fields=[models.CharField()],
+        pk_fields=[models.CharField(max_length=most)],
         owner_keys=lambda columns: columns[0],
         condition=SimpleNamespace(value_of=lambda *_: 1),
     )
