@@ -255,10 +255,19 @@ def test_the_dashboard_refreshes_in_place(visit):
     expect(page.locator(".nc-charts + details")).to_have_attribute("open", "")
     page.evaluate("document.querySelector('.nc-sentence').textContent = 'Something is wrong.'")
     refresh()
-    expect(page.locator("#nc-told")).to_have_text(re.compile("^All "))
-    page.context.clear_cookies()
+    told = page.locator("#nc-told")
+    expect(told).to_have_text(re.compile("^All "))
+    page.evaluate("window.get = fetch; window.fetch = async () => new Response('', { status: 500 })")
+    page.clock.fast_forward(31_000)
+    expect(told).to_have_text("This page could not be updated.", use_inner_text=True)
+    expect(told).not_to_have_class("visually-hidden")
+    page.evaluate("void (window.fetch = get)")
     refresh()
-    expect(page.locator("#nc-told")).to_have_text("This page could not be updated.")
+    expect(told).to_have_class("visually-hidden")
+    page.route("**refresh", lambda route: route.fulfill(status=302, headers={"Location": "/login/"}))
+    refresh()
+    expect(told).to_have_text("This page could not be updated. Log in", use_inner_text=True)
+    expect(told.get_by_role("link")).to_have_attribute("href", re.compile("/$"))
 
 
 PICTURES = {"bell": (READER, "/send/"), "inbox": (READER, "/"), "dashboard": ("admin", DASHBOARD)}

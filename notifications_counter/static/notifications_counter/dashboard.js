@@ -130,6 +130,7 @@
   const main = () => document.getElementById("content-main"); // which a refresh may replace
   const sentence = () => main().querySelector(".nc-sentence").textContent.replace(/\s+/g, " ").trim();
   const told = document.getElementById("nc-told");
+  const [words, login] = told.children;
 
   // Focus what has taken the place of a link or a button.
   const focusAgain = (old) => {
@@ -142,7 +143,10 @@
     if (document.hidden) return; // until the next time
     const reply = await fetch(location.href).catch(() => null);
     if (!reply?.ok || reply.redirected) {
-      told.textContent = told.dataset.failed;
+      if (words.textContent !== told.dataset.failed) words.textContent = told.dataset.failed;
+      login.hidden = !reply?.redirected;
+      login.href = reply?.url ?? "";
+      told.className = "nc nc-health nc-warned"; // for all to see
       return;
     }
     const page = new DOMParser().parseFromString(await reply.text(), "text/html");
@@ -154,8 +158,10 @@
     if (now.length === isOpen.length) now.forEach((details, i) => (details.open = isOpen[i]));
     drawAll();
     findCut();
-    if (!focused.isConnected) focusAgain(focused);
-    if (sentence() !== before || told.textContent === told.dataset.failed) told.textContent = sentence();
+    login.hidden = true;
+    if (!focused.checkVisibility()) focusAgain(focused);
+    if (sentence() !== before || words.textContent === told.dataset.failed) words.textContent = sentence();
+    told.className = "visually-hidden";
   };
   const seconds = main().dataset.refresh;
   if (seconds) setInterval(refresh, seconds * 1000);
