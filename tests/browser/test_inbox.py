@@ -583,6 +583,11 @@ def test_what_the_keyboard_opens_takes_the_focus_and_closes_when_it_leaves(open_
     expect(panel.locator(".nc-empty:visible")).to_have_text("Nothing unread.")
     expect(panel.get_by_role("status").first).to_have_text("Nothing unread.")
     expect(unread_only).to_be_focused()
+    see_all = panel.get_by_role("link", name="See all")
+    see_all.focus()
+    Notification.objects.create(user=alice, title="new")
+    expect(panel.locator(".nc-row")).to_have_count(1)
+    expect(see_all).to_be_focused()
     page.locator("#nc-more").focus()
     expect(panel).to_be_hidden()
 
