@@ -310,6 +310,21 @@ def test_an_inbox_that_is_older_than_the_login_says_so(open_inbox, alice):
     has(page, "read")
 
 
+def test_a_button_in_a_message_gives_the_focus_back(open_inbox, alice):
+    rows = notify(alice, 3)
+    page = open_inbox()
+    page.evaluate("window.get = fetch; window.fetch = async () => new Response('', { status: 500 })")
+    page.locator(f"#nc-mark-{rows[0].pk}").press("Enter")
+    again = page.get_by_role("button", name="Try again")
+    for _ in range(2):
+        again.press("Enter")
+        focused(page, f"#nc-mark-{rows[0].pk}")
+    page.evaluate("void (window.fetch = get)")
+    again.press("Enter")
+    has(page, "unread", "unread", "read")
+    focused(page, f"#nc-mark-{rows[0].pk}")
+
+
 def test_a_list_whose_rows_are_deleted_says_so(open_inbox, alice):
     Notification.objects.filter(pk__in=[row.pk for row in notify(alice, 2)]).mark_as_read()
     page = open_inbox()
@@ -697,4 +712,4 @@ def test_a_toast_tells_screen_readers_what_is_new(open_inbox, alice):
     expect(toast).to_have_text("Unread notifications: 3")
     told = page.locator(".nc-inbox > .nc-toast")
     expect(told).to_have_text("There are new notifications.Show")
-    expect(told).to_have_attribute("aria-live", "off")
+    expect(told).to_have_attribute("aria-live", "polite")

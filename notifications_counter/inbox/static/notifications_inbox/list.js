@@ -18,7 +18,6 @@
   const HELD = ".nc-body:hover, .nc-body :is(:checked, :focus-visible, :popover-open), .nc-filters:is(:hover, :focus-within)";
   const AIMED = ":is(:hover, :focus-within)"; // of a message
   const ARROWED = ".nc-row :is(.nc-lead > input, .nc-mark, .nc-more)"; // Tab goes to the title of a row; arrows, to the rest
-  const SPOKEN = '[role="status"] > .nc-badge'; // tells of its number
   const TROUBLES = new Set(["failed", "offline", "ended"]);
   const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 0]];
 
@@ -150,15 +149,19 @@
 
     show(state, text, live = "polite") {
       const { toast } = this;
-      toast.ariaLive = state === "new" && this.hasRisen && document.querySelector(SPOKEN) ? "off" : live; // one message
+      toast.ariaLive = live;
       const focused = toast.querySelector(":focus");
       const preventScroll = !focused?.matches(":focus-visible");
+      if (!focused) this.origin = document.activeElement.id;
       toast.dataset.state = state;
       if (state === this.state) this.spoken = state;
       toast.replaceChildren(...(state ? [copy(state)] : []));
       if (text) toast.firstElementChild.textContent = text;
       if (state === "ended") toast.querySelector("a").href = location.pathname + location.search;
-      if (focused) this.focus({ preventScroll });
+      if (!focused) return;
+      const next = toast.querySelector("button, a") ?? this.root.querySelector(`[id="${this.origin}"]`);
+      next?.focus({ preventScroll });
+      if (next !== document.activeElement) this.focus({ preventScroll }); // it is gone, hidden or disabled
     }
 
     // Handle a click on the button in a message.
@@ -338,7 +341,6 @@
   document.addEventListener("notifications:counts", ({ detail }) => {
     for (const list of shown()) {
       if (Number(list.root.dataset.unread) === detail.unread) continue;
-      list.hasRisen = !(detail.unread < list.root.dataset.unread);
       list.root.dataset.unread = detail.unread;
       list.refresh();
     }
