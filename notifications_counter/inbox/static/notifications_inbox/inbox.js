@@ -295,7 +295,8 @@
 
   document.addEventListener("focusin", ({ target, relatedTarget: last }) => {
     const isFirst = target.matches(".nc-inbox .nc-row:not(.nc-gone) .nc-title") && !last?.closest(".nc-row");
-    if (isFirst) target.setAttribute("aria-describedby", "nc-arrows"); // once, where the keyboard enters the list
+    const about = target.getAttribute("aria-describedby") ?? ""; // a hint once, where the keyboard enters the list
+    if (isFirst && !about.endsWith("nc-arrows")) target.setAttribute("aria-describedby", `${about} nc-arrows`);
     if (target.matches(".nc-kinds a:focus-visible")) target.scrollIntoView({ block: "nearest", inline: "center" });
     const keys = document.querySelector("#nc-keys:popover-open");
     if (keys && !keys.contains(target)) keys.hidePopover();

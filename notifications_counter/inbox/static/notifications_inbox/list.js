@@ -198,7 +198,7 @@
           const note = copy("gone").firstElementChild;
           note.id = `${title.id}-gone`;
           old.querySelector(".nc-what").append(note);
-          title.setAttribute("aria-describedby", note.id);
+          title.setAttribute("aria-describedby", `${note.id} ${title.getAttribute("aria-describedby") ?? ""}`);
           for (const control of old.querySelectorAll("button, input")) control.ariaDisabled = "true";
           const isFocused = old.contains(document.activeElement);
           if (isFocused && !this.news) this.report("done", { text: note.textContent });
