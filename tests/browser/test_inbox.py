@@ -522,7 +522,7 @@ def test_a_row_is_one_tab_stop_and_arrows_go_on(open_inbox, alice, toward):
     page.locator(".nc-bell button").press("Enter")
     expect(page.locator(".nc-bell-panel .nc-row")).to_have_count(4)
     press(("ArrowDown", f"nc-bell-open-{new.pk}"), ("End", f"nc-bell-mark-{new.pk}"))
-    press(("Tab", f"nc-bell-open-{rows[2].pk}"), (on, f"nc-bell-mark-{rows[2].pk}"))
+    press(("Tab", f"nc-bell-open-{rows[2].pk}"), ("Tab", f"nc-bell-mark-{rows[2].pk}"))
 
 
 def test_a_button_that_has_the_focus_stays_the_same(open_inbox, alice):
