@@ -213,6 +213,7 @@ def test_a_bell(open_inbox, alice):
     bell.press("Enter")
     expect(panel).to_be_focused()
     expect(panel.locator(".nc-row")).to_have_count(10)
+    expect(panel.locator(".nc-told")).to_have_text("Notifications: 10")
     expect(panel.get_by_role("link", name="See all")).to_be_in_viewport()  # below a list that scrolls
     for key, row in (("ArrowDown", new), ("ArrowDown", rows[11]), ("ArrowUp", new)):
         page.keyboard.press(key)
@@ -332,6 +333,7 @@ def test_a_list_whose_rows_are_deleted_says_so(open_inbox, alice):
     page.click("#nc-delete-read")
     expect(page.locator(".nc-cleared")).to_have_text("No notifications.")
     expect(page.locator(".nc-cleared")).to_be_visible()
+    expect(page.locator(".nc-inbox .nc-told")).to_have_text("No notifications.")
 
 
 def focused(page: Page, what: str) -> None:

@@ -90,7 +90,7 @@
       isEmpty = !isRow || (isEmpty && item.hidden);
     }
     const all = list.root.querySelector("#nc-all");
-    if (!all) return;
+    if (!all) return list.emptiness && list.tell(list.emptiness);
     const boxes = boxesOf(list);
     const chosen = boxes.filter((box) => box.checked).length;
     all.checked = chosen === boxes.length;

@@ -103,7 +103,10 @@
       return chosen.map((link) => link.firstChild.textContent.trim()).join(", ");
     }
 
-    get emptiness() { return this.part.querySelector(".nc-empty:not(.nc-cleared) p")?.textContent ?? ""; }
+    get emptiness() {
+      const isEmpty = !this.part.querySelector(".nc-row:not([hidden])");
+      return (isEmpty && this.part.querySelector(".nc-empty p")?.textContent) || "";
+    }
 
     get isFull() { return rowsOf(this.part).size >= MOST || /[?&](before|after)=/.test(this.url); }
 
@@ -236,7 +239,7 @@
         const isFirst = !part.firstChild;
         part.replaceChildren(...fresh.childNodes);
         window.htmx?.process(part);
-        if (isFirst) this.tell(this.emptiness || this.filter);
+        if (isFirst) this.tell(this.emptiness || `${this.root.ariaLabel}: ${rowsOf(part).size}`);
       }
       if (this.isOther) {
         part.querySelector(".nc-body").scrollTop = 0;
