@@ -9,6 +9,7 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
@@ -56,6 +57,10 @@ class NotificationAdmin(ListAdmin):
     readonly_fields = ["created_at", "seen_at", "read_at"]
     actions = ["mark_as_read", "mark_as_unread"]
 
+    def get_form(self, *args: Any, **kwargs: Any) -> Any:
+        texts = {"user": _("The primary key of a user. The button beside the field finds it.")}
+        return super().get_form(*args, **{"help_texts": texts, **kwargs})
+
     def get_fields(self, request: HttpRequest, obj: Notification | None = None) -> list[Any]:
         fields = super().get_fields(request, obj)
         return [field for field in fields if obj or field not in self.readonly_fields]
@@ -65,8 +70,9 @@ class NotificationAdmin(ListAdmin):
         return short(notification.created_at)
 
     @admin.display(description=_("Read"))
-    def is_read(self, notification: Notification) -> str | None:
-        return "✓" if notification.is_read else None
+    def is_read(self, notification: Notification) -> str:
+        sign, text = ("✓", _("Read")) if notification.is_read else ("-", _("Unread"))
+        return format_html('<span role="img" aria-label="{}">{}</span>', text, sign)
 
     @admin.action(description=_("Mark selected notifications as read"), permissions=["change"])
     def mark_as_read(self, request: HttpRequest, queryset: NotificationQuerySet) -> None:
