@@ -29,7 +29,7 @@ from ..timeseries import TimeSeries
 from ..upkeep.phases import Phase
 from .display import duration, grouped, moment
 from .history import history
-from .status import CounterStatus, Status, read_status, sentences
+from .status import MAX_OVERDUE, CounterStatus, Status, read_status, sentences
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +105,10 @@ def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, bad: I
             "Owners whose changes wait for the flusher, which writes them to the database. Badges include these."
         ),
         _("In flight"): _(
-            "Writes that are announced and not confirmed yet. If a process is killed meanwhile, they are overdue."
-        ),
+            "Writes that are announced and not confirmed yet. If a process is killed meanwhile, or Redis cannot be "
+            "reached, they are overdue, and are dropped after %(age)s. Up to %(limit)s overdue ones are no problem."
+        )
+        % {"age": duration(options.MAX_TRANSACTION_AGE), "limit": MAX_OVERDUE},
         _("Wrong counts"): _(
             "The flusher compares every count with its rows, again and again, and puts what is wrong in doubt."
         ),
