@@ -475,6 +475,31 @@ def test_keys_work_wherever_the_focus_is_unless_something_else_needs_them(open_i
     expect(link).to_be_focused()
 
 
+# Requests for a list wait until `list_fails()`, then fail; until `online()`.
+NO_LIST = """const real = fetch;
+const failing = new Promise((_, fail) => { window.list_fails = fail; });
+let isOnline = false;
+window.fetch = (url, options) => (options?.headers?.["X-Part"] && !isOnline ? failing : real(url, options));
+window.online = () => { isOnline = true; dispatchEvent(new Event("online")); };"""
+
+
+def test_a_panel_says_that_it_loads_and_why_it_does_not(open_inbox, alice):
+    row, _ = notify(alice, 2)
+    page = open_inbox(HASTE, NO_LIST, path=f"/notifications/{row.pk}/")
+    page.click(".nc-bell button")
+    panel = page.get_by_role("dialog")
+    expect(panel.get_by_role("heading")).to_have_text("Notifications")
+    expect(panel.get_by_text("Loading…")).to_be_visible()
+    page.evaluate("list_fails()")
+    expect(panel.locator(".nc-toast")).to_have_text("Notifications could not be loaded.Try again")
+    expect(panel.get_by_text("Loading…")).to_be_hidden()
+    panel.get_by_role("button", name="Close").focus()
+    page.evaluate("online()")
+    expect(panel.locator(".nc-row")).to_have_count(2)
+    expect(panel.locator(".nc-toast")).to_be_empty()
+    expect(panel.get_by_role("button", name="Close")).to_be_focused()
+
+
 def test_a_deletion_on_the_page_of_a_notification_can_be_undone_in_the_list(open_inbox, alice):
     rows = notify(alice, 2, read=2)
     page = open_inbox()

@@ -316,6 +316,9 @@
         panel.style.minBlockSize = "";
         listOf(panel).refresh(); // if it is open
       });
+      panel.addEventListener("notifications:list", () => { // its own head replaces the first one
+        if (document.activeElement.closest(".nc-first")) panel.querySelector(".nc-part .nc-close")?.focus();
+      });
       document.body.append(panel);
     }
     for (const bell of bells) {

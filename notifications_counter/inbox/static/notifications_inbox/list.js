@@ -28,7 +28,8 @@
   let isTabbing = false;
   let keyed = 0; // when a key was pressed: somebody may be on the way to a message
 
-  const copy = (state) => document.querySelector(`template[data-state="${state}"]`).content.cloneNode(true);
+  const template = (state) => document.querySelector(`template[data-state="${state}"]`);
+  const copy = (state) => template(state).content.cloneNode(true);
   const rowsOf = (part) => new Map([...part.querySelectorAll(".nc-row")].map((row) => [row.dataset.key, row]));
   const setLag = (date) => date && (lag = Date.parse(date) - Date.now());
 
@@ -160,6 +161,7 @@
       toast.dataset.state = state;
       if (state === this.state) this.spoken = state;
       toast.replaceChildren(...(state ? [copy(state)] : []));
+      text ||= state && !this.part.firstChild && template(state).dataset.first;
       if (text) toast.firstElementChild.textContent = text;
       if (state === "ended") toast.querySelector("a").href = location.pathname + location.search;
       if (!focused) return;
