@@ -248,6 +248,7 @@
         this.tell(this.emptiness || this.filter);
       }
       this.isOther = false;
+      part.ariaBusy = null;
       this.fresh = null;
       this.say("");
     }
@@ -286,16 +287,21 @@
     open(url) {
       Object.assign(this, { isOther: true, fresh: null, wanted: 0 });
       this.root.dataset.url = url;
+      this.part.ariaBusy = "true";
       this.refresh();
     }
 
     fail() {
-      if (++this.failures > 1) this.say(navigator.onLine ? "failed" : "offline");
-      else setTimeout(() => this.refresh(), RETRY);
+      if (++this.failures === 1) return setTimeout(() => this.refresh(), RETRY);
+      this.part.ariaBusy = null;
+      this.say(navigator.onLine ? "failed" : "offline");
     }
 
     receive(reply, text) {
-      if (reply.type === "opaqueredirect") return this.say("ended");
+      if (reply.type === "opaqueredirect") {
+        this.part.ariaBusy = null;
+        return this.say("ended");
+      }
       if (!reply.ok && reply.status !== 304) return this.fail();
       this.failures = 0;
       if (TROUBLES.has(this.state)) this.say("");
