@@ -58,7 +58,10 @@
       body.set("which", "read");
       body.set("at", at);
       list.report("deleted", { text, answer: () => post(list, { url: undo, body, rows }) });
-    } else if (text && !isDone) list.report("done", { text });
+    } else if (text && !isDone) {
+      list.report("done", { text });
+      list.toast.firstElementChild.classList.toggle("nc-visually-hidden", rows.length === 1); // the row shows it
+    }
     tidy(list);
     list.refresh();
   };
