@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -63,7 +63,7 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
     with suppress(CounterError):
         if counters:
             shown = min(counters, key=lambda each: (each.name != chosen, each.name not in bad))
-            found["counters"] = counter_table(counters, by, shown.name, bad)
+            found["counters"] = counter_table(counters, by, shown.name, status)
             found |= {"counter": shown.name, "servers": server_table(client_of(options.CACHE_ALIAS).infos())}
             with at(shown.place):
                 found |= {"events": event_table(), "activity": activity(shown.counter, PRECISIONS[by])}
@@ -97,35 +97,61 @@ def ago(seconds: float) -> str:
     return _("just now") if seconds < 2 else _("%s ago") % duration(seconds)
 
 
-def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, bad: Iterable[str | None]) -> Table:
-    """Return each counter in a line, with a link that shows its part of the page, as that of ``shown``. ``bad`` names
-    those with problems."""
+GUILTY = {
+    "failed": {"last_run"},
+    "backlog": {"waiting", "age", "last_run"},
+    "missed": {"age"},
+    "overdue": {"overdue"},
+    "idle": {"age", "last_run"},
+}
+"""The cells of a counter that a problem is about, by its kind. What was wrong or skipped is always marked."""
+
+
+def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, status: Status) -> Table:
+    """Return each counter in a line, with a link that shows its part of the page, as that of ``shown``. The cells that
+    problems and warnings are about are marked."""
     words = {
+        _("Wrong counts"): _(
+            "The flusher compares every count with its rows, again and again, and puts what is wrong in doubt."
+        ),
         pgettext("changes", "Waiting"): _(
             "Owners whose changes wait for the flusher, which writes them to the database. Badges include these."
         ),
         _("In flight"): _(
             "Writes that are announced and not confirmed yet. If a process is killed meanwhile, they are overdue."
         ),
-        _("Wrong counts"): _(
-            "The flusher compares every count with its rows, again and again, and puts what is wrong in doubt."
-        ),
         _("Skipped"): _(
             "How often a count could not be stored: something else wrote it, or a sum is too large for its column."
         ),
     }
-    waiting, *others = words
-    titles = [_("Counter"), _("State"), waiting, pgettext("changes", "Oldest"), *others, _("Last flush")]
+    wrong, waiting, *others = words
+    titles = [_("Counter"), _("State"), _("Last flush"), wrong, waiting, pgettext("changes", "Oldest"), *others]
     rows = []
     for counter in counters:
-        state = odd(_("has a problem")) if counter.name in bad else _("in order")
+        kinds = {problem.kind for problem in status.problems if problem.counter == counter.name}
+        looks = {warning.kind for warning in status.warnings if warning.counter == counter.name}
+        if "walk" in looks and counter.is_idle:
+            looks.add("idle")
+        guilty: set[str] = set().union(*(GUILTY.get(kind, ()) for kind in kinds | looks))
+        state = odd(_("has a problem")) if kinds else odd(_("needs a look")) if looks else _("in order")
         if counter.phase == Phase.WALKING:
             state = _("walking, up to owner %s") % counter.walked_to
         elif counter.off_since:
             state = odd(_("off"))
         elif counter.phase != Phase.NORMAL:
             state = odd(_("rows are counted"))
-        overdue = odd(_("%s overdue") % grouped(counter.overdue)) if counter.overdue else ""
+        overdue = _("%s overdue") % grouped(counter.overdue)
+        cells = {
+            "last_run": _("unknown") if counter.last_run is None else ago(counter.last_run),
+            "wrong": grouped(counter.wrong),
+            "waiting": grouped(counter.waiting),
+            "age": duration(counter.age) if counter.age else "–",
+            "overdue": format_html("{} ({})", grouped(counter.in_flight), overdue)
+            if counter.overdue
+            else grouped(counter.in_flight),
+            "skipped": grouped(counter.skipped),
+        }
+        guilty |= {name for name in ("wrong", "skipped") if getattr(counter, name)}
         rows.append(
             [
                 format_html(
@@ -135,12 +161,7 @@ def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, bad: I
                     counter.name,
                 ),
                 state,
-                grouped(counter.waiting),
-                duration(counter.age) if counter.age else "–",
-                format_html("{} {}", grouped(counter.in_flight), overdue),
-                odd(grouped(counter.wrong)) if counter.wrong else "0",
-                odd(grouped(counter.skipped)) if counter.skipped else "0",
-                _("unknown") if counter.last_run is None else ago(counter.last_run),
+                *(odd(text) if name in guilty else text for name, text in cells.items()),
             ]
         )
     return Table(titles, rows, numbers=2, words=words)

@@ -130,6 +130,11 @@ class CounterStatus:
     def place(self) -> Place:
         return Place(self.database, self.schema)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the flusher has not run for as long as a walk may take."""
+        return self.last_run is not None and 0 < options.WALK_SECONDS < self.last_run
+
     def problems(self, max_age: float = MAX_AGE_SECONDS) -> Iterator[Problem]:
         """Yield what is wrong with the counter, for which the flusher's work may wait for ``max_age`` seconds."""
         if self.error:

@@ -13,13 +13,15 @@ from django.utils.html import strip_tags
 
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import Notification, UserNotificationsCount
+from notifications_counter.monitoring.dashboard import counter_table
 from notifications_counter.monitoring.display import moment
 from notifications_counter.monitoring.history import history
+from notifications_counter.monitoring.status import CounterStatus, Status
 from notifications_counter.timeseries import update_counters
 from notifications_counter.upkeep.findings import record
 from notifications_counter.upkeep.phases import state_row
 from notifications_counter.upkeep.switch import switch_off
-from tests.support import messages, notify, redis_out_of_reach, unheard
+from tests.support import entries, messages, notify, redis_out_of_reach, unheard
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
@@ -86,6 +88,28 @@ def test_counters_events_and_the_server(admin_client, url, few_healed, alice):
     for text in ("Walk complete", "\\x00: full", "x…", "noeviction"):
         assert text in page
     assert re.search(r"(Redis|Valkey) \d+\.\d+", page)
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "marked"),
+    [
+        ({"overdue": 2, "in_flight": 2, "last_run": 1.0}, "in order", set()),
+        ({"overdue": 11, "in_flight": 11}, "has a problem", {"State", "In flight"}),
+        ({"age": 400, "waiting": 3}, "has a problem", {"State", "Waiting", "Oldest", "Last flush"}),
+        ({"walk_age": 3 * 86400, "last_run": 1.0}, "needs a look", {"State"}),
+        ({"walk_age": 3 * 86400, "last_run": 2.0 * 86400}, "needs a look", {"State", "Oldest", "Last flush"}),
+        ({"wrong": 1}, "in order", {"Wrong counts"}),
+    ],
+)
+def test_the_cells_that_a_problem_is_about_are_marked(found, state, marked):
+    each = CounterStatus("unread", "unread", "default", None, **found)
+    with entries(WALK_SECONDS=86400):
+        status = Status({"unread": each}, tuple(each.problems()), tuple(each.warnings()))
+        table = counter_table([each], "minute", "unread", status)
+    cells = dict(zip(table.titles, table.rows[0], strict=True))
+    assert strip_tags(cells["State"]) == state
+    assert {title for title, cell in cells.items() if "nc-odd" in cell} == marked
+    assert "overdue" not in found or strip_tags(cells["In flight"]) == f"{each.in_flight} ({each.overdue} overdue)"
 
 
 def test_without_redis_the_page_says_so(admin_client, url):
