@@ -27,7 +27,7 @@ from ..redis.client import client_of
 from ..reports import EVENTS
 from ..timeseries import TimeSeries
 from ..upkeep.phases import Phase
-from .display import duration, grouped, moment
+from .display import duration, grouped, moment, odd
 from .history import history
 from .status import CounterStatus, Status, read_status, sentences
 
@@ -85,11 +85,6 @@ def well_since(status: Status) -> float | None:
         with at(place):
             ends += [event["timestamp"] for kind in kinds for event in history.latest(1, kind)]
     return max(ends, default=None)
-
-
-def odd(text: str) -> str:
-    """Return what is not as it should be, so that it is seen."""
-    return format_html('<strong class="nc-odd">{}</strong>', text)
 
 
 def ago(seconds: float) -> str:
