@@ -7,17 +7,20 @@
 
   const draw = (charts) => {
     const { labels, separator } = charts.dataset;
-    const { color, direction, fill, stroke, fontFamily: family } = getComputedStyle(charts.querySelector("canvas"));
+    const style = getComputedStyle(charts.querySelector("canvas"));
+    const { color, direction, fill, stroke, caretColor: unfinished, fontFamily: family } = style;
     const start = direction === "rtl" ? "right" : "left";
     const font = { family, size: 11 };
     const axis = JSON.parse(labels);
     const rows = [...charts.nextElementSibling.querySelectorAll("tbody tr")];
     if (start === "left") [axis, rows].forEach((newestFirst) => newestFirst.reverse());
     const times = rows.map((row) => row.cells[0].textContent);
+    const newest = start === "left" ? rows.length - 1 : 0;
     const canvases = [...charts.querySelectorAll("canvas")];
     const columns = canvases.map((_, i) => rows.map((row) => row.cells[i + 1].textContent));
     const numbersOf = (texts) => texts.map((text) => Number(text.replace(/[^\d-]/g, "")) || null);
     const most = Math.max(...columns.flatMap(numbersOf));
+    const fills = rows.map((_, i) => (i === newest ? unfinished : fill));
     canvases.forEach((canvas, i) => {
       const texts = columns[i];
       const own = Math.max(...numbersOf(texts));
@@ -26,7 +29,7 @@
         type: "bar",
         data: {
           labels: times,
-          datasets: [{ data: numbersOf(texts), backgroundColor: fill, hoverBackgroundColor: color }],
+          datasets: [{ data: numbersOf(texts), backgroundColor: fills, hoverBackgroundColor: color }],
         },
         options: {
           animation: false,
