@@ -34,12 +34,14 @@ from .status import CounterStatus, Status, read_status, sentences
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table for a template. The columns from index ``numbers`` on are numbers. ``words`` explains some titles."""
+    """A table for a template. The columns from index ``numbers`` on are numbers. ``words`` explains some titles.
+    On a phone, the cells of a table that ``stacks`` are below each other."""
 
     titles: list[str]
     rows: list[list[str]]
     numbers: int = 1
     words: Mapping[str, str] = field(default_factory=dict)
+    stacks: bool = False
 
 
 def page(by: str, chosen: str = "") -> dict[str, Any]:
@@ -185,6 +187,7 @@ def server_table(servers: Sequence[Mapping[str, Any]]) -> Table:
 def event_table() -> Table:
     """Return the last events of all counters."""
     rows: list[list[str]] = []
+    today = moment(time.time(), "DATE_FORMAT")
     for event in history.latest(10):
         if reason := event.get("reason"):
             event["reason"] = _(reason)
@@ -194,8 +197,10 @@ def event_table() -> Table:
         }
         text = _(EVENTS[event["type"]].sentence) if event["type"] in EVENTS else event["type"]  # of another release
         sentence = text % fields
-        rows.append([moment(event["timestamp"]), sentence[:1].upper() + sentence[1:], event["counter"]])
-    return Table([_("Time"), _("Event"), _("Counter")], rows, numbers=3)
+        is_of_today = moment(event["timestamp"], "DATE_FORMAT") == today
+        when = moment(event["timestamp"], "TIME_FORMAT" if is_of_today else "DATETIME_FORMAT")
+        rows.append([when, sentence[:1].upper() + sentence[1:], event["counter"]])
+    return Table([_("Time"), _("Event"), _("Counter")], rows, numbers=3, stacks=True)
 
 
 # ------------------------------------------------------------------------- charts
