@@ -9,6 +9,7 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.safestring import mark_safe
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
@@ -66,7 +67,7 @@ class NotificationAdmin(ListAdmin):
 
     @admin.display(description=_("Read"))
     def is_read(self, notification: Notification) -> str | None:
-        return "✓" if notification.is_read else None
+        return mark_safe('<span class="nc-was-read">✓</span>') if notification.is_read else None
 
     @admin.action(description=_("Mark selected notifications as read"), permissions=["change"])
     def mark_as_read(self, request: HttpRequest, queryset: NotificationQuerySet) -> None:
