@@ -23,13 +23,13 @@ from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..places import LocalCounter, at, visible_counters
-from ..redis.client import client_of
+from ..redis.client import NOTE_SECONDS, client_of
 from ..reports import EVENTS
 from ..timeseries import TimeSeries
 from ..upkeep.phases import Phase
 from .display import duration, grouped, moment, odd
 from .history import history
-from .status import CounterStatus, Status, read_status, sentences
+from .status import CounterStatus, Status, merged, read_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,15 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
         "choices": [(name, precision.title) for name, precision in PRECISIONS.items()],
         "charts": apps.is_installed("chartkick.django"),  # which brings Chart.js
         "now": moment(time.time()).removesuffix("."),  # of p.m., at the end of a sentence
-        "problems": sentences(status.problems),
-        "warnings": sentences(status.warnings),
-        "before": status.trouble.reason if status.trouble else "",
-        "unreachable": len(counters) < len(status.counters),
+        "problems": merged(status.problems),
+        "warnings": merged(status.warnings),
+        "trouble": status.trouble and status.trouble.reason.rstrip("."),
+        "trouble_until": status.trouble and moment(time.time() - status.trouble.age).removesuffix("."),
+        "is_over": is_over(status),
     }
+    if len(told := [*found["problems"], *found["warnings"]]) == 1:
+        since = told[0].since
+        found |= {"only": told[0], "only_since": since and moment(since)}
     since = min((problem.since for problem in status.problems if problem.since), default=None)
     with suppress(CounterError):
         if counters:
@@ -76,6 +80,12 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
 def visible() -> list[LocalCounter[Counter]]:
     """Return every counter at the places that a user of this database may see."""
     return visible_counters(all_counters(), for_users=True)
+
+
+def is_over(status: Status) -> bool:
+    """Return whether the only problem is trouble with Redis that no process has noted again."""
+    only_redis = {problem.kind for problem in status.problems} == {"redis"}
+    return only_redis and status.trouble is not None and status.trouble.age > 2 * NOTE_SECONDS
 
 
 def well_since(status: Status) -> float | None:

@@ -124,7 +124,7 @@
       old.querySelectorAll?.("canvas").forEach((canvas) => Chart?.getChart(canvas)?.destroy());
       old.replaceWith(now);
     } else {
-      for (const name of ["class", "data-labels"]) if (now.hasAttribute?.(name)) old.setAttribute(name, now.getAttribute(name));
+      for (const name of ["class", "data-kind", "data-labels"]) if (now.hasAttribute?.(name)) old.setAttribute(name, now.getAttribute(name));
       const children = [...now.childNodes]; // one that replaces another leaves its parent
       [...old.childNodes].forEach((child, i) => update(child, children[i]));
     }
@@ -132,6 +132,7 @@
 
   const main = () => document.getElementById("content-main"); // which a refresh may replace
   const sentence = () => main().querySelector(".nc-sentence").textContent.replace(/\s+/g, " ").trim();
+  const subject = () => main().querySelector(".nc-sentence").dataset.kind || sentence(); // without times that go on
   const told = document.getElementById("nc-told");
 
   // Focus what has taken the place of a link or a button.
@@ -149,7 +150,7 @@
       return;
     }
     const page = new DOMParser().parseFromString(await reply.text(), "text/html");
-    const [before, focused] = [sentence(), document.activeElement];
+    const [before, focused] = [subject(), document.activeElement];
     const isOpen = [...main().querySelectorAll("details")].map((details) => details.open);
     update(main(), page.getElementById("content-main"));
     for (const charts of all()) charts.hidden = !Chart;
@@ -158,7 +159,7 @@
     drawAll();
     findCut();
     if (!focused.isConnected) focusAgain(focused);
-    if (sentence() !== before || told.textContent === told.dataset.failed) told.textContent = sentence();
+    if (subject() !== before || told.textContent === told.dataset.failed) told.textContent = sentence();
   };
   const seconds = main().dataset.refresh;
   if (seconds) setInterval(refresh, seconds * 1000);
