@@ -107,7 +107,9 @@ def test_list_of_counts(admin_client, healed, make_user):
     create(ann, 3)
     Notification.objects.filter(user=bob).mark_as_read()
     assert counts(admin_client) == {"ann": ("5", "2"), "bob": ("0", "1")}
+    assert admin_client.get(url(UserNotificationsCount)).text.count("nc-odd") == 2
     unread.flush()
+    assert "nc-odd" not in admin_client.get(url(UserNotificationsCount)).text
     assert list(counts(admin_client, "?unread=yes")) == ["ann"]
     create(bob)
     unread.flush()

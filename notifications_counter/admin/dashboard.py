@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import django
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseRedirect
@@ -38,6 +39,7 @@ class DashboardAdmin(MaintenanceAdmin):
             **dashboard.page(request.GET.get("by", ""), request.GET.get("counter", "")),
             "title": _("Dashboard"),
             "opts": self.opts,
+            "crumbs_are_listed": django.VERSION >= (6, 1),
             "refresh": "refresh" in request.GET,
             "may_flush": may_flush,
             "may_recount": may_recount,

@@ -71,8 +71,8 @@ class NotificationAdmin(ListAdmin):
 
     @admin.display(description=_("Read"))
     def is_read(self, notification: Notification) -> str:
-        sign, text = ("✓", _("Read")) if notification.is_read else ("-", _("Unread"))
-        return format_html('<span role="img" aria-label="{}">{}</span>', text, sign)
+        sign, text, name = ("✓", _("Read"), "nc-was-read") if notification.is_read else ("-", _("Unread"), "")
+        return format_html('<span class="{}" role="img" aria-label="{}">{}</span>', name, text, sign)
 
     @admin.action(description=_("Mark selected notifications as read"), permissions=["change"])
     def mark_as_read(self, request: HttpRequest, queryset: NotificationQuerySet) -> None:

@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from ..counters import counters_of_notifications, unread, unseen
 from ..databases.isolation import outside_transactions
 from ..models import UserNotificationsCount
-from ..monitoring.display import grouped
+from ..monitoring.display import grouped, odd
 from .base import USERNAME, MaintenanceAdmin, recount, short
 
 
@@ -94,8 +94,9 @@ class UserNotificationsCountAdmin(MaintenanceAdmin):
         return grouped(row.unseen)
 
     @admin.display(description=_("stored"), ordering="unread_count")
-    def stored(self, row: UserNotificationsCount) -> str:
-        return grouped(row.unread_count)
+    def stored(self, row: Any) -> str:
+        text = grouped(row.unread_count)
+        return text if row.unread_count == row.unread else odd(text)
 
     @admin.display(description=_("updated at"))
     def updated(self, row: UserNotificationsCount) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,23 +23,25 @@ from ..conf import options
 from ..counters import Counter, all_counters
 from ..exceptions import CounterError
 from ..places import LocalCounter, at, visible_counters
-from ..redis.client import client_of
+from ..redis.client import NOTE_SECONDS, client_of
 from ..reports import EVENTS
 from ..timeseries import TimeSeries
 from ..upkeep.phases import Phase
-from .display import duration, grouped, moment
+from .display import duration, grouped, moment, odd
 from .history import history
-from .status import MAX_OVERDUE, CounterStatus, Status, read_status, sentences
+from .status import MAX_OVERDUE, CounterStatus, Status, merged, read_status
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table for a template. The columns from index ``numbers`` on are numbers. ``words`` explains some titles."""
+    """A table for a template. The columns from index ``numbers`` on are numbers. ``words`` explains some titles.
+    On a phone, the cells of a table that ``stacks`` are below each other."""
 
     titles: list[str]
     rows: list[list[str]]
     numbers: int = 1
     words: Mapping[str, str] = field(default_factory=dict)
+    stacks: bool = False
 
 
 def page(by: str, chosen: str = "") -> dict[str, Any]:
@@ -54,16 +56,20 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
         "choices": [(name, precision.title) for name, precision in PRECISIONS.items()],
         "charts": apps.is_installed("chartkick.django"),  # which brings Chart.js
         "now": moment(time.time()).removesuffix("."),  # of p.m., at the end of a sentence
-        "problems": sentences(status.problems),
-        "warnings": sentences(status.warnings),
-        "before": status.trouble.reason if status.trouble else "",
-        "unreachable": len(counters) < len(status.counters),
+        "problems": merged(status.problems),
+        "warnings": merged(status.warnings),
+        "trouble": status.trouble and status.trouble.reason.rstrip("."),
+        "trouble_until": status.trouble and moment(time.time() - status.trouble.age).removesuffix("."),
+        "is_over": is_over(status),
     }
+    if len(told := [*found["problems"], *found["warnings"]]) == 1:
+        since = told[0].since
+        found |= {"only": told[0], "only_since": since and moment(since)}
     since = min((problem.since for problem in status.problems if problem.since), default=None)
     with suppress(CounterError):
         if counters:
             shown = min(counters, key=lambda each: (each.name != chosen, each.name not in bad))
-            found["counters"] = counter_table(counters, by, shown.name, bad)
+            found["counters"] = counter_table(counters, by, shown.name, status)
             found |= {"counter": shown.name, "servers": server_table(client_of(options.CACHE_ALIAS).infos())}
             with at(shown.place):
                 found |= {"events": event_table(), "activity": activity(shown.counter, PRECISIONS[by])}
@@ -74,6 +80,12 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
 def visible() -> list[LocalCounter[Counter]]:
     """Return every counter at the places that a user of this database may see."""
     return visible_counters(all_counters(), for_users=True)
+
+
+def is_over(status: Status) -> bool:
+    """Return whether the only problem is trouble with Redis that no process has noted again."""
+    only_redis = {problem.kind for problem in status.problems} == {"redis"}
+    return only_redis and status.trouble is not None and status.trouble.age > 2 * NOTE_SECONDS
 
 
 def well_since(status: Status) -> float | None:
@@ -87,20 +99,28 @@ def well_since(status: Status) -> float | None:
     return max(ends, default=None)
 
 
-def odd(text: str) -> str:
-    """Return what is not as it should be, so that it is seen."""
-    return format_html('<strong class="nc-odd">{}</strong>', text)
-
-
 def ago(seconds: float) -> str:
     """Return how long ago something was."""
     return _("just now") if seconds < 2 else _("%s ago") % duration(seconds)
 
 
-def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, bad: Iterable[str | None]) -> Table:
-    """Return each counter in a line, with a link that shows its part of the page, as that of ``shown``. ``bad`` names
-    those with problems."""
+GUILTY = {
+    "failed": {"last_run"},
+    "backlog": {"waiting", "age", "last_run"},
+    "missed": {"age"},
+    "overdue": {"overdue"},
+    "idle": {"age", "last_run"},
+}
+"""The cells of a counter that a problem is about, by its kind. What was wrong or skipped is always marked."""
+
+
+def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, status: Status) -> Table:
+    """Return each counter in a line, with a link that shows its part of the page, as that of ``shown``. The cells that
+    problems and warnings are about are marked."""
     words = {
+        _("Wrong counts"): _(
+            "The flusher compares every count with its rows, again and again, and puts what is wrong in doubt."
+        ),
         pgettext("changes", "Waiting"): _(
             "Owners whose changes wait for the flusher, which writes them to the database. Badges include these."
         ),
@@ -116,18 +136,34 @@ def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, bad: I
             "How often a count could not be stored: something else wrote it, or a sum is too large for its column."
         ),
     }
-    waiting, *others = words
-    titles = [_("Counter"), _("State"), waiting, pgettext("changes", "Oldest"), *others, _("Last flush")]
+    wrong, waiting, *others = words
+    titles = [_("Counter"), _("State"), _("Last flush"), wrong, waiting, pgettext("changes", "Oldest"), *others]
     rows = []
     for counter in counters:
-        state = odd(_("has a problem")) if counter.name in bad else _("in order")
+        kinds = {problem.kind for problem in status.problems if problem.counter == counter.name}
+        looks = {warning.kind for warning in status.warnings if warning.counter == counter.name}
+        if "walk" in looks and counter.is_idle:
+            looks.add("idle")
+        guilty: set[str] = set().union(*(GUILTY.get(kind, ()) for kind in kinds | looks))
+        state = odd(_("has a problem")) if kinds else odd(_("needs a look")) if looks else _("in order")
         if counter.phase == Phase.WALKING:
             state = _("walking, up to owner %s") % counter.walked_to
         elif counter.off_since:
             state = odd(_("off"))
         elif counter.phase != Phase.NORMAL:
             state = odd(_("rows are counted"))
-        overdue = odd(_("%s overdue") % grouped(counter.overdue)) if counter.overdue else ""
+        overdue = _("%s overdue") % grouped(counter.overdue)
+        cells = {
+            "last_run": _("unknown") if counter.last_run is None else ago(counter.last_run),
+            "wrong": grouped(counter.wrong),
+            "waiting": grouped(counter.waiting),
+            "age": duration(counter.age) if counter.age else "–",
+            "overdue": format_html("{} ({})", grouped(counter.in_flight), overdue)
+            if counter.overdue
+            else grouped(counter.in_flight),
+            "skipped": grouped(counter.skipped),
+        }
+        guilty |= {name for name in ("wrong", "skipped") if getattr(counter, name)}
         rows.append(
             [
                 format_html(
@@ -137,12 +173,7 @@ def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, bad: I
                     counter.name,
                 ),
                 state,
-                grouped(counter.waiting),
-                duration(counter.age) if counter.age else "–",
-                format_html("{} {}", grouped(counter.in_flight), overdue),
-                odd(grouped(counter.wrong)) if counter.wrong else "0",
-                odd(grouped(counter.skipped)) if counter.skipped else "0",
-                _("unknown") if counter.last_run is None else ago(counter.last_run),
+                *(odd(text) if name in guilty else text for name, text in cells.items()),
             ]
         )
     return Table(titles, rows, numbers=2, words=words)
@@ -171,6 +202,7 @@ def server_table(servers: Sequence[Mapping[str, Any]]) -> Table:
 def event_table() -> Table:
     """Return the last events of all counters."""
     rows: list[list[str]] = []
+    today = moment(time.time(), "DATE_FORMAT")
     for event in history.latest(10):
         if reason := event.get("reason"):
             event["reason"] = _(reason)
@@ -180,8 +212,10 @@ def event_table() -> Table:
         }
         text = _(EVENTS[event["type"]].sentence) if event["type"] in EVENTS else event["type"]  # of another release
         sentence = text % fields
-        rows.append([moment(event["timestamp"]), sentence[:1].upper() + sentence[1:], event["counter"]])
-    return Table([_("Time"), _("Event"), _("Counter")], rows, numbers=3)
+        is_of_today = moment(event["timestamp"], "DATE_FORMAT") == today
+        when = moment(event["timestamp"], "TIME_FORMAT" if is_of_today else "DATETIME_FORMAT")
+        rows.append([when, sentence[:1].upper() + sentence[1:], event["counter"]])
+    return Table([_("Time"), _("Event"), _("Counter")], rows, numbers=3, stacks=True)
 
 
 # ------------------------------------------------------------------------- charts

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from django.template.defaultfilters import date, floatformat
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.translation import pgettext
 
 
@@ -37,3 +38,8 @@ def duration(seconds: float) -> str:
 def moment(timestamp: float, style: str = "DATETIME_FORMAT") -> str:
     """Return a date and time."""
     return date(datetime.fromtimestamp(timestamp, timezone.get_current_timezone()), style)
+
+
+def odd(text: str) -> str:
+    """Return what is not as it should be, so that it is seen."""
+    return format_html('<strong class="nc-odd">{}</strong>', text)

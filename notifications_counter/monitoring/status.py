@@ -45,6 +45,9 @@ not wait for them."""
 MAX_INTENTS = 100
 """The most intents of a counter to look at, because each may have a thousand owners."""
 
+DATABASE = "Database"
+"""The first word of why a state could not be read, if that is not because of Redis."""
+
 WARNING_SECONDS = 86400
 """Seconds during which a wrong count that the flusher has found is worth a warning."""
 
@@ -52,14 +55,23 @@ WARNING_SECONDS = 86400
 @dataclass(frozen=True)
 class Problem:
     """A problem with a ``counter``, or with all (then it is None): its ``kind``, which is a stable name, a sentence
-    about it, the ``reason`` that a server gave, which may name hosts and users, and ``since`` when, in seconds since
-    1970, None if that is unknown."""
+    about it, ``more`` sentences, such as what to do, the ``reason`` that a server gave, which may name hosts and users,
+    and ``since`` when, in seconds since 1970, None if that is unknown."""
 
     counter: str | None
     kind: str
-    text: str
+    sentence: str
+    more: str = ""
     reason: str = ""
     since: float | None = field(default=None, compare=False)
+
+    @property
+    def text(self) -> str:
+        return f"{self.sentence} {self.more}".rstrip()
+
+    def as_json(self) -> dict[str, Any]:
+        names = ("counter", "kind", "text", "reason", "since")
+        return {name: getattr(self, name) for name in names}
 
     def __str__(self) -> str:
         about = f"{self.counter}: {self.text}" if self.counter else self.text
@@ -67,12 +79,17 @@ class Problem:
         return f"{about}{reason} [{self.kind}]"
 
 
-def sentences(problems: Iterable[Problem]) -> list[str]:
-    """Return each sentence once, after the names of all counters that have this problem."""
+def merged(problems: Iterable[Problem]) -> list[Problem]:
+    """Return each problem once, with the names of all counters that have it."""
     about: dict[Problem, list[str | None]] = {}
     for problem in problems:
         about.setdefault(replace(problem, counter=None), []).append(problem.counter)
-    return [str(replace(problem, counter=", ".join(filter(None, names)))) for problem, names in about.items()]
+    return [replace(problem, counter=", ".join(filter(None, names))) for problem, names in about.items()]
+
+
+def sentences(problems: Iterable[Problem]) -> list[str]:
+    """Return what is to be said about each problem, once."""
+    return [str(problem) for problem in merged(problems)]
 
 
 @dataclass(frozen=True)
@@ -130,87 +147,103 @@ class CounterStatus:
     def place(self) -> Place:
         return Place(self.database, self.schema)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the flusher has not run for as long as a walk may take."""
+        return self.last_run is not None and 0 < options.WALK_SECONDS < self.last_run
+
     def problems(self, max_age: float = MAX_AGE_SECONDS) -> Iterator[Problem]:
         """Yield what is wrong with the counter, for which the flusher's work may wait for ``max_age`` seconds."""
         if self.error:
-            yield Problem(self.name, "unreachable", _("The state could not be read."), self.error)
+            yield Problem(self.name, "unreachable", *self._unreachable(), self.error)
         if self.off_since:
-            text = _(
-                "Counting has been off since %(since)s: reads count rows, and nothing is flushed. Run `manage.py "
-                "counting on` when the incident is over."
-            )
-            yield Problem(self.name, "off", text % {"since": moment(self.off_since)}, since=self.off_since)
+            text = _("Counting has been off since %(since)s.") % {"since": moment(self.off_since).removesuffix(".")}
+            more = _("Reads count rows, and nothing is flushed. Run `manage.py counting on` when the incident is over.")
+            yield Problem(self.name, "off", text, more, since=self.off_since)
         why_rows_are_counted = {
-            Phase.NEW: _("No flusher has served the counter yet, so reads count rows. Run flush_counters."),
-            Phase.REPLACED: _(
-                "Flushers serve another declaration of the counter than this process has, so its reads count rows. "
-                "Start flush_counters with the code and settings of the newest release, and stop all others. If that "
-                "release has been replaced before, it takes over DEPLOY_SECONDS after their last run."
+            Phase.NEW: (_("No flusher has served the counter yet, so reads count rows."), _("Run flush_counters.")),
+            Phase.REPLACED: (
+                _("Flushers serve another declaration of the counter than this process has, so its reads count rows."),
+                _(
+                    "Start flush_counters with the code and settings of the newest release, and stop all others. If "
+                    "that release has been replaced before, it takes over DEPLOY_SECONDS after their last run."
+                ),
             ),
-            Phase.DEPLOYING: _(
-                "The counter is new, was off, or its declaration has changed, and processes may still run as before. "
-                "Reads count rows until %(until)s (DEPLOY_SECONDS), and then until flush_counters runs."
-            )
-            % {"until": moment(self.deploy_until or 0)},
-            Phase.DUE: _(
-                "Nobody has been counted yet, or Redis has lost data. Reads count rows until flush_counters runs. "
-                "Meanwhile, if Redis came back with older data, counts can be wrong. If this goes on, compare CACHES, "
-                "CACHE_ALIAS and KEY_PREFIX with those of flush_counters."
+            Phase.DEPLOYING: (
+                _(
+                    "The counter is new, was off, or its declaration has changed, and processes may still run as "
+                    "before."
+                ),
+                _("Reads count rows until %(until)s (DEPLOY_SECONDS), and then until flush_counters runs.")
+                % {"until": moment(self.deploy_until or 0)},
+            ),
+            Phase.DUE: (
+                _("Nobody has been counted yet, or Redis has lost data."),
+                _(
+                    "Reads count rows until flush_counters runs. Meanwhile, if Redis came back with older data, counts "
+                    "can be wrong. If this goes on, compare CACHES, CACHE_ALIAS and KEY_PREFIX with those of "
+                    "flush_counters."
+                ),
             ),
         }
         is_soon = self.doubted and self.last_run is not None and self.last_run < max_age  # a flusher runs
         if self.phase in why_rows_are_counted and not is_soon:
-            yield Problem(self.name, self.phase, why_rows_are_counted[self.phase])
+            yield Problem(self.name, self.phase, *why_rows_are_counted[self.phase])
         if self.failure:
-            text = _("The last run of flush_counters failed, %(age)s ago. Its log says more.")
-            yield Problem(self.name, "failed", text % {"age": duration(self.last_run or 0)}, self.failure)
+            text = _("The last run of flush_counters failed, %(age)s ago.") % {"age": duration(self.last_run or 0)}
+            yield Problem(self.name, "failed", text, _("Its log says more."), self.failure)
         if self.refusal:
-            text = _(
-                "Redis refuses changes, so rows are counted. If it is full, raise its maxmemory, or find what fills it."
-            )
-            yield Problem(self.name, "refuses", text, self.refusal)
+            text = _("Redis refuses changes, so rows are counted.")
+            more = _("If it is full, raise its maxmemory, or find what fills it.")
+            yield Problem(self.name, "refuses", text, more, self.refusal)
         if self.age > max_age:
-            text = _(
-                "The flusher's work has waited for %(age)s, more than %(limit)s: is flush_counters running, with the "
-                "current code?"
-            )
+            text = _("The flusher's work has waited for %(age)s, more than %(limit)s.")
             text %= {"age": duration(self.age), "limit": duration(max_age)}
-            yield Problem(self.name, "backlog", text, since=time.time() - self.age)
+            more = _("Is flush_counters running, with the current code?")
+            yield Problem(self.name, "backlog", text, more, since=time.time() - self.age)
         elif self.missed_age and self.missed_age > MAX_MISSED_SECONDS:
-            text = _(
-                "Redis may have missed changes, the oldest %(age)s ago. Until flush_counters runs, counts of their "
-                "owners can be old."
-            )
-            yield Problem(self.name, "missed", text % {"age": duration(self.missed_age)})
+            text = _("Redis may have missed changes, the oldest %(age)s ago.") % {"age": duration(self.missed_age)}
+            more = _("Until flush_counters runs, counts of their owners can be old.")
+            yield Problem(self.name, "missed", text, more)
         if self.overdue > MAX_OVERDUE:
-            text = _(
-                "%(count)s intents have been in flight for longer than HEAL_AFTER (%(limit)s). Find out whether "
-                "processes are killed, Redis answers too late, or a COMMIT takes that long."
-            )
-            limit = duration(options.HEAL_AFTER)
-            yield Problem(self.name, "overdue", text % {"count": grouped(self.overdue), "limit": limit})
+            text = _("%(count)s intents have been in flight for longer than HEAL_AFTER (%(limit)s).")
+            text %= {"count": grouped(self.overdue), "limit": duration(options.HEAL_AFTER)}
+            more = _("Find out whether processes are killed, Redis answers too late, or a COMMIT takes that long.")
+            yield Problem(self.name, "overdue", text, more)
+
+    def _unreachable(self) -> tuple[str, str]:
+        if self.error.startswith(DATABASE):
+            return _("The state could not be read."), _("Is the database running, and migrated?")
+        text = _("Redis cannot be used. Counts are right, but slower.")
+        return text, _("Reads count rows until Redis is back: start it, or find out why it does not answer.")
 
     def warnings(self) -> Iterator[Problem]:
         """Yield what was wrong during the last day and may happen again, and what takes too long."""
         if self.wrong_age is not None and self.wrong_age < WARNING_SECONDS:
-            text = _(
-                "A wrong count was found %(age)s ago, and put in doubt. The log (wrong) names the owner. If you do not "
-                "know what changed its rows or its stored total, look for raw SQL, a trigger or a restored backup."
+            text = _("A wrong count was found %(age)s ago, and put in doubt.") % {"age": duration(self.wrong_age)}
+            more = _(
+                "The log (wrong) names the owner. If you do not know what changed its rows or its stored total, look "
+                "for raw SQL, a trigger or a restored backup."
             )
-            yield Problem(self.name, "wrong", text % {"age": duration(self.wrong_age)})
+            yield Problem(self.name, "wrong", text, more)
         if self.walk_age and 0 < 2 * options.WALK_SECONDS < self.walk_age and not self.off_since:
-            text = _(
-                "The last walk over everyone began %(age)s ago: is flush_counters running, and often enough to come to "
-                "everyone within WALK_SECONDS (%(limit)s)?"
-            )
-            text %= {"age": duration(self.walk_age), "limit": duration(options.WALK_SECONDS)}
-            yield Problem(self.name, "walk", text)
+            if self.is_idle:
+                text = _("The flusher has not run for %(age)s.") % {"age": duration(self.last_run or 0)}
+                more = _("Stored totals are old until it does. Is flush_counters running?")
+            else:
+                text = _("The last walk over everyone began %(age)s ago.") % {"age": duration(self.walk_age)}
+                more = _(
+                    "Is flush_counters running, and often enough to come to everyone within WALK_SECONDS (%(limit)s)?"
+                )
+                more %= {"limit": duration(options.WALK_SECONDS)}
+            yield Problem(self.name, "walk", text, more)
         if self.skipped_age is not None and self.skipped_age < WARNING_SECONDS:
-            text = _(
-                "A count could not be stored %(age)s ago. The flusher tries again when it changes, and once a day. "
-                "Reads are right. The log (skipped) names the owner, and says why."
+            text = _("A count could not be stored %(age)s ago.") % {"age": duration(self.skipped_age)}
+            more = _(
+                "The flusher tries again when it changes, and once a day. Reads are right. The log (skipped) names the "
+                "owner, and says why."
             )
-            yield Problem(self.name, "skipped", text % {"age": duration(self.skipped_age)})
+            yield Problem(self.name, "skipped", text, more)
 
 
 class Trouble(NamedTuple):
@@ -241,8 +274,8 @@ class Status:
         """Return the state as simple types, as `flush_counters --check --json` prints it."""
         return {
             "ok": not self.problems,
-            "problems": [asdict(problem) for problem in self.problems],
-            "warnings": [asdict(warning) for warning in self.warnings],
+            "problems": [problem.as_json() for problem in self.problems],
+            "warnings": [warning.as_json() for warning in self.warnings],
             "counters": {name: asdict(counter) for name, counter in self.counters.items()},
         }
 
@@ -268,7 +301,7 @@ def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: f
             except CounterError as failure:
                 error = of_redis = of_redis or explain(failure)
             except DatabaseFailure as failure:
-                error = down[place.alias] = explain(failure, f"Database {place.alias!r}")
+                error = down[place.alias] = explain(failure, f"{DATABASE} {place.alias!r}")
                 connections[place.alias].close_if_unusable_or_obsolete()
         if error:
             counters[name] = CounterStatus(name, counter.name, *place, error)
@@ -282,7 +315,7 @@ def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: f
     problems: list[Problem] = []
     if trouble and trouble.goes_on:
         text = _("Processes had trouble with Redis within the last minute, and counted rows.")
-        problems.append(Problem(None, "redis", text, trouble.reason, time.time() - trouble.age - trouble.lasted))
+        problems.append(Problem(None, "redis", text, "", trouble.reason, time.time() - trouble.age - trouble.lasted))
     problems += [problem for counter in counters.values() for problem in counter.problems(max_age)]
     warnings = [warning for counter in counters.values() for warning in counter.warnings()]
     return Status(counters, tuple(problems), tuple(warnings), trouble)

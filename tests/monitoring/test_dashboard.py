@@ -11,15 +11,18 @@ from django.db import connection
 from django.urls import reverse
 from django.utils.html import strip_tags
 
+from notifications_counter.conf import options
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import Notification, UserNotificationsCount
+from notifications_counter.monitoring.dashboard import counter_table
 from notifications_counter.monitoring.display import moment
 from notifications_counter.monitoring.history import history
+from notifications_counter.monitoring.status import CounterStatus, Status
 from notifications_counter.timeseries import update_counters
 from notifications_counter.upkeep.findings import record
 from notifications_counter.upkeep.phases import state_row
 from notifications_counter.upkeep.switch import switch_off
-from tests.support import messages, notify, redis_out_of_reach, unheard
+from tests.support import entries, messages, notify, redis_out_of_reach, unheard
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
@@ -57,11 +60,15 @@ def test_since_when_all_is_well_or_not(admin_client, url, few_healed, redis_clie
     history.trim_events(max_length=0)
     assert health(admin_client.get(url)) == "All is well."
     history.record_event({"type": "walked", "counter": "unread", "timestamp": now - 90000})
-    assert health(admin_client.get(url)).startswith(f"All has been well{since(now - 90000)}")
+    told = health(admin_client.get(url))
+    assert told.startswith(f"All has been well{since(now - 90000)}")
     first, second = all_counters()[:2]
     record("skipped", second, ["\\0"])
     response = admin_client.get(url)
-    assert health(response).startswith("Counts are right, but")
+    assert health(response).startswith("A count could not be stored")
+    assert f"Reads are right. The log (skipped) names the owner, and says why. {second.name} · [skipped]" in health(
+        response
+    )
     assert '"nc-health nc-warned"' in response.content.decode()
     redis_client.hset(second.buffer.key("state"), "pending_since", now - 80000)
     redis_client.zadd(second.buffer.key("pending"), {"7": 1})
@@ -88,11 +95,49 @@ def test_counters_events_and_the_server(admin_client, url, few_healed, alice):
     assert re.search(r"(Redis|Valkey) \d+\.\d+", page)
 
 
+@pytest.mark.parametrize(
+    ("found", "state", "marked"),
+    [
+        ({"overdue": 2, "in_flight": 2, "last_run": 1.0}, "in order", set()),
+        ({"overdue": 11, "in_flight": 11}, "has a problem", {"State", "In flight"}),
+        ({"age": 400, "waiting": 3}, "has a problem", {"State", "Waiting", "Oldest", "Last flush"}),
+        ({"walk_age": 3 * 86400, "last_run": 1.0}, "needs a look", {"State"}),
+        ({"walk_age": 3 * 86400, "last_run": 2.0 * 86400}, "needs a look", {"State", "Oldest", "Last flush"}),
+        ({"wrong": 1}, "in order", {"Wrong counts"}),
+    ],
+)
+def test_the_cells_that_a_problem_is_about_are_marked(found, state, marked):
+    each = CounterStatus("unread", "unread", "default", None, **found)
+    with entries(WALK_SECONDS=86400):
+        status = Status({"unread": each}, tuple(each.problems()), tuple(each.warnings()))
+        table = counter_table([each], "minute", "unread", status)
+    cells = dict(zip(table.titles, table.rows[0], strict=True))
+    assert strip_tags(cells["State"]) == state
+    assert {title for title, cell in cells.items() if "nc-odd" in cell} == marked
+    assert "overdue" not in found or strip_tags(cells["In flight"]) == f"{each.in_flight} ({each.overdue} overdue)"
+
+
 def test_without_redis_the_page_says_so(admin_client, url):
     with redis_out_of_reach():
         said = health(admin_client.get(url))
-    assert said.startswith("Something is wrong.")
-    assert "Counts are still right, but slower" in said
+    assert said.startswith("Redis cannot be used. Counts are right, but slower. Reads count rows until Redis is back")
+    assert said.endswith("[unreachable]")
+
+
+def test_trouble_with_redis_that_is_over_is_told_as_such(admin_client, url, few_healed, redis_client):
+    """In amber, until it is so long ago that all is well."""
+    now = int(time.time())
+    key = f"{{{options.KEY_PREFIX}:trouble}}"
+    for ago, begins, state in (
+        (1, "Processes had trouble with Redis within the last minute", "nc-bad"),
+        (30, "Processes had trouble with Redis until ", "nc-warned"),
+        (70, "All has been well since", "nc-good"),
+    ):
+        redis_client.hset(key, mapping={"until": now - ago, "since": now - ago - 9, "reason": "a timeout"})
+        response = admin_client.get(url)
+        assert health(response).startswith(begins)
+        assert f'"nc-health {state}"' in response.text
+    assert "processes had trouble with Redis: “ a timeout ”." in health(response)
 
 
 # ------------------------------------------------------------------------------------------------------- charts

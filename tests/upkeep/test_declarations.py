@@ -199,7 +199,7 @@ def test_a_flusher_that_is_forgotten_is_red(old, alice):
     assert (problem.kind, "newest release" in problem.text) == ("replaced", True)
     with pytest.raises(CommandError, match="unread: Flushers serve another declaration"):
         call_command("flush_counters", "--check")
-    assert any("another declaration" in told for told in dashboard.page("minute")["problems"])
+    assert any("another declaration" in told.text for told in dashboard.page("minute")["problems"])
     assert status_of(old).problems == ()
     run(unread)
     assert [problem.kind for problem in status_of(unread).problems] == ["deploying"]

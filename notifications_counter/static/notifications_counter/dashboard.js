@@ -7,17 +7,20 @@
 
   const draw = (charts) => {
     const { labels, separator } = charts.dataset;
-    const { color, direction, fill, stroke, fontFamily: family } = getComputedStyle(charts.querySelector("canvas"));
+    const style = getComputedStyle(charts.querySelector("canvas"));
+    const { color, direction, fill, stroke, caretColor: unfinished, fontFamily: family } = style;
     const start = direction === "rtl" ? "right" : "left";
     const font = { family, size: 11 };
     const axis = JSON.parse(labels);
     const rows = [...charts.nextElementSibling.querySelectorAll("tbody tr")];
     if (start === "left") [axis, rows].forEach((newestFirst) => newestFirst.reverse());
     const times = rows.map((row) => row.cells[0].textContent);
+    const newest = start === "left" ? rows.length - 1 : 0;
     const canvases = [...charts.querySelectorAll("canvas")];
     const columns = canvases.map((_, i) => rows.map((row) => row.cells[i + 1].textContent));
     const numbersOf = (texts) => texts.map((text) => Number(text.replace(/[^\d-]/g, "")) || null);
     const most = Math.max(...columns.flatMap(numbersOf));
+    const fills = rows.map((_, i) => (i === newest ? unfinished : fill));
     canvases.forEach((canvas, i) => {
       const texts = columns[i];
       const own = Math.max(...numbersOf(texts));
@@ -26,7 +29,7 @@
         type: "bar",
         data: {
           labels: times,
-          datasets: [{ data: numbersOf(texts), backgroundColor: fill, hoverBackgroundColor: color }],
+          datasets: [{ data: numbersOf(texts), backgroundColor: fills, hoverBackgroundColor: color }],
         },
         options: {
           animation: false,
@@ -121,7 +124,7 @@
       old.querySelectorAll?.("canvas").forEach((canvas) => Chart?.getChart(canvas)?.destroy());
       old.replaceWith(now);
     } else {
-      for (const name of ["class", "data-labels"]) if (now.hasAttribute?.(name)) old.setAttribute(name, now.getAttribute(name));
+      for (const name of ["class", "data-kind", "data-labels"]) if (now.hasAttribute?.(name)) old.setAttribute(name, now.getAttribute(name));
       const children = [...now.childNodes]; // one that replaces another leaves its parent
       [...old.childNodes].forEach((child, i) => update(child, children[i]));
     }
@@ -129,6 +132,7 @@
 
   const main = () => document.getElementById("content-main"); // which a refresh may replace
   const sentence = () => main().querySelector(".nc-sentence").textContent.replace(/\s+/g, " ").trim();
+  const subject = () => main().querySelector(".nc-sentence").dataset.kind || sentence(); // without times that go on
   const told = document.getElementById("nc-told");
   const [words, login] = told.children;
 
@@ -150,7 +154,7 @@
       return;
     }
     const page = new DOMParser().parseFromString(await reply.text(), "text/html");
-    const [before, focused] = [sentence(), document.activeElement];
+    const [before, focused] = [subject(), document.activeElement];
     const isOpen = [...main().querySelectorAll("details")].map((details) => details.open);
     update(main(), page.getElementById("content-main"));
     for (const charts of all()) charts.hidden = !Chart;
@@ -160,7 +164,7 @@
     findCut();
     login.hidden = true;
     if (!focused.checkVisibility()) focusAgain(focused);
-    if (sentence() !== before || words.textContent === told.dataset.failed) words.textContent = sentence();
+    if (subject() !== before || words.textContent === told.dataset.failed) words.textContent = sentence();
     told.className = "visually-hidden";
   };
   const seconds = main().dataset.refresh;
