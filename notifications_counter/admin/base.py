@@ -83,8 +83,9 @@ class MaintenanceAdmin(ListAdmin):
 def flush(counter: Counter) -> str:
     owners = counter.flush(ACTION_SECONDS).owners
     text = ngettext("%(owners)s owner was flushed.", "%(owners)s owners were flushed.", owners)
-    problems = (problem.text for problem in read_counter(counter).problems())  # may say why it was none
-    return " ".join([text % {"owners": grouped(owners)}, *problems])
+    status = read_counter(counter)
+    why_none = (problem.text for problem in (*status.problems(), *status.deploy()))
+    return " ".join([text % {"owners": grouped(owners)}, *why_none])
 
 
 def recount(counter: Counter, owners: Iterable[object] | None = None) -> str:

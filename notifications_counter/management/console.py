@@ -91,8 +91,9 @@ class CounterCommand(BaseCommand):
             self.say(f"{name}: {more:,} more.")
 
     def say_problems(self, local: LocalCounter[Counter]) -> None:
-        """Say what is wrong with a counter at this place, as `flush_counters --check` does."""
-        for problem in read_counter(local.counter, local.name).problems():
+        """Say what is wrong with a counter at this place, as `flush_counters --check` does, or that it is deployed."""
+        status = read_counter(local.counter, local.name)
+        for problem in (*status.problems(), *status.deploy()):
             self.say(str(problem))
 
 

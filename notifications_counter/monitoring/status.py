@@ -169,14 +169,6 @@ class CounterStatus:
                     "that release has been replaced before, it takes over DEPLOY_SECONDS after their last run."
                 ),
             ),
-            Phase.DEPLOYING: (
-                _(
-                    "The counter is new, was off, or its declaration has changed, and processes may still run as "
-                    "before."
-                ),
-                _("Reads count rows until %(until)s (DEPLOY_SECONDS), and then until flush_counters runs.")
-                % {"until": moment(self.deploy_until or 0)},
-            ),
             Phase.DUE: (
                 _("Nobody has been counted yet, or Redis has lost data."),
                 _(
@@ -217,8 +209,18 @@ class CounterStatus:
         text = _("Redis cannot be used. Counts are right, but slower.")
         return text, _("Reads count rows until Redis is back: start it, or find out why it does not answer.")
 
+    def deploy(self) -> Iterator[Problem]:
+        """Yield until when rows are counted, if a deploy is under way: nothing is wrong, but nothing is flushed."""
+        if self.phase == Phase.DEPLOYING:
+            text = _(
+                "The counter is new, was off, or its declaration has changed, and processes may still run as before."
+            )
+            more = _("Reads count rows until %(until)s (DEPLOY_SECONDS), and then until flush_counters runs.")
+            yield Problem(self.name, self.phase, text, more % {"until": moment(self.deploy_until or 0)})
+
     def warnings(self) -> Iterator[Problem]:
-        """Yield what was wrong during the last day and may happen again, and what takes too long."""
+        """Yield what was wrong during the last day and may happen again, what takes too long, and a deploy."""
+        yield from self.deploy()
         if self.wrong_age is not None and self.wrong_age < WARNING_SECONDS:
             text = _("A wrong count was found %(age)s ago, and put in doubt.") % {"age": duration(self.wrong_age)}
             more = _(

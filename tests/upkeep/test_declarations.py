@@ -111,7 +111,7 @@ def test_a_deployment(alice, bob, caplog):
             unread.heal()
             assert unread.flush() == Result()
             assert not is_ready()
-            (problem,) = status_of(unread).problems
+            (problem,) = status_of(unread).warnings
             assert (problem.kind, "(DEPLOY_SECONDS)" in problem.text) == ("deploying", True)
         assert [record.levelname for record in caplog.records if getattr(record, "event", "") == "replaced"] == [
             "ERROR"
@@ -202,7 +202,7 @@ def test_a_flusher_that_is_forgotten_is_red(old, alice):
     assert any("another declaration" in told.text for told in dashboard.page("minute")["problems"])
     assert status_of(old).problems == ()
     run(unread)
-    assert [problem.kind for problem in status_of(unread).problems] == ["deploying"]
+    assert [problem.kind for problem in status_of(unread).warnings] == ["deploying"]
     assert [problem.kind for problem in status_of(old).problems] == ["replaced"]
 
 

@@ -237,4 +237,4 @@ def test_monitoring_says_so(healed, alice):
     assert (problem.kind, problem.since, "Counting has been off since" in problem.text) == ("off", since, True)
     assert (status.counters["unread"].phase, status.counters["unread"].off_since) == ("off", since)
     switch("on")
-    assert [problem.kind for problem in status_of(unread).problems] == ["deploying"]  # of nobody who could flush it
+    assert [problem.kind for problem in status_of(unread).warnings] == ["deploying"]  # of nobody who could flush it
