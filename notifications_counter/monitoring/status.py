@@ -45,9 +45,6 @@ not wait for them."""
 MAX_INTENTS = 100
 """The most intents of a counter to look at, because each may have a thousand owners."""
 
-DATABASE = "Database"
-"""The first word of why a state could not be read, if that is not because of Redis."""
-
 WARNING_SECONDS = 86400
 """Seconds during which a wrong count that the flusher has found is worth a warning."""
 
@@ -204,10 +201,12 @@ class CounterStatus:
             yield Problem(self.name, "overdue", text, more)
 
     def _unreachable(self) -> tuple[str, str]:
-        if self.error.startswith(DATABASE):
-            return _("The state could not be read."), _("Is the database running, and migrated?")
-        text = _("Redis cannot be used. Counts are right, but slower.")
-        return text, _("Reads count rows until Redis is back: start it, or find out why it does not answer.")
+        with suppress(CounterError):
+            if client_of(options.CACHE_ALIAS).breaker.down_since is not None:
+                text = _("Redis cannot be used. Counts are right, but slower.")
+                more = _("Reads count rows until Redis is back: start it, or find out why it does not answer.")
+                return text, more
+        return _("The state could not be read."), _("Is the database running, and migrated?")
 
     def deploy(self) -> Iterator[Problem]:
         """Yield until when rows are counted, if a deploy is under way: nothing is wrong, but nothing is flushed."""
@@ -303,7 +302,7 @@ def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: f
             except CounterError as failure:
                 error = of_redis = of_redis or explain(failure)
             except DatabaseFailure as failure:
-                error = down[place.alias] = explain(failure, f"{DATABASE} {place.alias!r}")
+                error = down[place.alias] = explain(failure, f"Database {place.alias!r}")
                 connections[place.alias].close_if_unusable_or_obsolete()
         if error:
             counters[name] = CounterStatus(name, counter.name, *place, error)
