@@ -48,7 +48,8 @@ EVENTS = {
     "unrecorded": Event("Not recorded: an event of type %(type)r: %(reason)s"),
     # Of a counter
     "unserved": Event(
-        "no flusher has served this counter yet, so reads count rows. Run `manage.py flush_counters --loop`.",
+        "no flusher has served this counter yet, so reads count rows. Start `manage.py flush_counters --loop`, or "
+        "restart it.",
         logging.WARNING,
     ),
     "flush": Event("%(owners)d owner(s) flushed, %(skipped)d skipped, %(seconds).2f s."),

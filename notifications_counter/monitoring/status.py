@@ -158,7 +158,10 @@ class CounterStatus:
             more = _("Reads count rows, and nothing is flushed. Run `manage.py counting on` when the incident is over.")
             yield Problem(self.name, "off", text, more, since=self.off_since)
         why_rows_are_counted = {
-            Phase.NEW: (_("No flusher has served the counter yet, so reads count rows."), _("Run flush_counters.")),
+            Phase.NEW: (
+                _("No flusher has served the counter yet, so reads count rows."),
+                _("Start flush_counters, or restart it if it is running."),
+            ),
             Phase.REPLACED: (
                 _("Flushers serve another declaration of the counter than this process has, so its reads count rows."),
                 _(

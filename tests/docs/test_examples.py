@@ -159,11 +159,11 @@ def test_count_any_model(site: Site) -> None:
     site.console(section(text, "Use it"))
     site.shell(use)
     path = site.directory / "tickets/models.py"
-    status, _, totals = status.partition("\n\n")
+    status, before, totals = status.partition("\n\nclass StatusCount")
     for fields in (*minutes.split("class ")[1:], status.removeprefix("class ")):
         name, _, new = fields.partition("    ...  # as above\n")
         path.write_text(path.read_text().replace(f"class {name}", f"class {name}{new}\n"))
-    site.append("tickets/models.py", totals)
+    site.append("tickets/models.py", before + totals)
     site.append("tickets/counters.py", minutes_spent, by_status)
     site.console(section(text, "Use it"))
     spend = "from tickets.counters import *\nTicket.objects.update(minutes=5)\nminutes_spent.flush()\n"

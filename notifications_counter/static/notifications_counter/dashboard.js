@@ -145,15 +145,16 @@
 
   const refresh = async () => {
     if (document.hidden) return; // until the next time
-    const reply = await fetch(location.href).catch(() => null);
-    if (!reply?.ok || reply.redirected) {
+    const reply = await fetch(location.href, { signal: AbortSignal.timeout(20_000) }).catch(() => null);
+    const text = await reply?.text().catch(() => "");
+    if (!text || !reply.ok || reply.redirected) {
       if (words.textContent !== told.dataset.failed) words.textContent = told.dataset.failed;
       login.hidden = !reply?.redirected;
       login.href = reply?.url ?? "";
       told.className = "nc nc-health nc-warned"; // for all to see
       return;
     }
-    const page = new DOMParser().parseFromString(await reply.text(), "text/html");
+    const page = new DOMParser().parseFromString(text, "text/html");
     const [before, focused] = [subject(), document.activeElement];
     const isOpen = [...main().querySelectorAll("details")].map((details) => details.open);
     update(main(), page.getElementById("content-main"));

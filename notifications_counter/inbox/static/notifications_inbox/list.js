@@ -19,6 +19,7 @@
   const AIMED = ":is(:hover, :focus-within)"; // of a message
   // Tab goes to the title of a row and, in a bell, which says nothing of arrows, to its mark; arrows, to the rest.
   const ARROWED = ".nc-row :is(.nc-lead > input, .nc-mark:not([id^=nc-bell]), .nc-more)";
+  const PATIENCE = 20_000; // milliseconds, for a list
   const TROUBLES = new Set(["failed", "offline", "ended"]);
   const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 0]];
 
@@ -117,7 +118,7 @@
 
     get isHeld() {
       const isScrolled = this.part.querySelector(".nc-body")?.scrollTop > 0 || this.part.getBoundingClientRect().top < 0;
-      return isScrolled || this.part.querySelector(HELD) || this.toast.matches(AIMED);
+      return this.part.firstChild && (isScrolled || this.part.querySelector(HELD) || this.toast.matches(AIMED));
     }
 
     // -------------------------------------------------------------- messages
@@ -322,7 +323,8 @@
       const headers = { "X-Part": this.root.dataset.url ? "bell" : "list", "X-Rows": this.wanted };
       if (this.etag) headers["If-None-Match"] = this.etag;
       try {
-        const reply = await fetch(url, { headers, redirect: "manual", cache: "no-store" });
+        const signal = AbortSignal.timeout(PATIENCE);
+        const reply = await fetch(url, { headers, redirect: "manual", cache: "no-store", signal });
         const text = await reply.text();
         if (url === this.url && part === this.part) this.receive(reply, text);
         else this.again = true; // the user has chosen another list meanwhile
