@@ -23,7 +23,7 @@ from ..conf import options, shown
 from ..exceptions import BufferUnavailable
 from .breaker import Breaker
 from .calls import MAX_REASON_LENGTH, Answer, Argument, Call, Scripts, command
-from .connection import FAILURES, Connection
+from .connection import FAILURES, Connection, release_abandoned
 from .replies import as_text
 
 SCRIPTS = Scripts(__package__)
@@ -226,6 +226,7 @@ class Client:
 
     def _take(self) -> Connection:
         """Return the connection that this thread holds, or one of the pool."""
+        release_abandoned()
         held = self._thread.take()
         oldest = max(self.breaker.oldest, time.monotonic() - OLD_SECONDS)
         if held is not None:

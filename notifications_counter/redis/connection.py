@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -19,6 +20,9 @@ FAILURES = (RedisError, RedisClusterException, OSError)
 
 _opened: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
 """When connections of redis-py were opened, by the monotonic clock, as far as we have seen it."""
+
+_abandoned: deque[Connection] = deque()
+"""Connections that nobody has given back. Appending takes no lock."""
 
 
 class Connection:
@@ -114,6 +118,15 @@ class Connection:
             self.pool.release(self._connection)
             self._connection = None
 
-    def __del__(self) -> None:  # the thread that held it has ended, or it was not opened
-        with suppress(AttributeError):  # nothing was connected
-            self.release()
+    def __del__(self) -> None:
+        """Keep what a thread held that has ended. The garbage collector may run anywhere, even where this thread has
+        the lock of the pool, so ``release`` could wait for ever."""
+        if getattr(self, "_connection", None) is not None:
+            _abandoned.append(self)
+
+
+def release_abandoned() -> None:
+    """Give back connections whose threads have ended."""
+    while _abandoned:
+        with suppress(IndexError):  # another thread was faster
+            _abandoned.popleft().release()

@@ -20,6 +20,7 @@ from notifications_counter.counters import unread
 from notifications_counter.models import DoubtRequest
 from notifications_counter.redis import client as client_module
 from notifications_counter.redis.client import client_of, read_all_owed
+from notifications_counter.redis.connection import Connection, release_abandoned
 from tests.support import (
     OtherConnection,
     assert_exact,
@@ -71,7 +72,19 @@ def test_a_connection_that_was_given_back_keeps_nothing_of_a_thread(server, alic
             with OtherConnection() as other:
                 other.run(unread.count, alice)
         assert kept
-        wait_until(lambda: gc.collect() >= 0 and not any(kept.values()))
+        wait_until(lambda: gc.collect() >= unread.count(alice) and not any(kept.values()))
+
+
+def test_the_garbage_collector_waits_for_no_pool(server, alice):
+    """It may run where this thread has the pool's lock."""
+    unread.count(alice)
+    pool = unread.buffer.client._pool
+    with mock.patch.object(pool, "release", wraps=pool.release) as release:
+        Connection(pool, 0)
+        gc.collect()
+        assert not release.called
+        unread.count(alice)
+        release.assert_called_once()
 
 
 @pytest.fixture
@@ -89,6 +102,7 @@ def take_all() -> None:
     """Take every connection that the pool may have: none was lost."""
     read_all_owed()
     gc.collect()  # of threads
+    release_abandoned()
     taken = [pool().get_connection() for _ in range(min(pool().max_connections, 100))]
     for connection in taken:
         pool().release(connection)
