@@ -29,7 +29,7 @@ KEY_FIELDS = models.CharField | models.IntegerField | models.TextField | models.
 
 
 def mistake_in(counter: Counter) -> str:
-    """Return what is wrong with a declaration if a model or field does not exist, or a value is not one of its column;
+    """Return what is wrong with a declaration if a model or field does not exist, or a value does not fit its column;
     else an empty string."""
     try:
         totals = counter.totals._meta

@@ -91,7 +91,7 @@ class CounterCommand(BaseCommand):
             self.say(f"{name}: {more:,} more.")
 
     def say_problems(self, local: LocalCounter[Counter]) -> None:
-        """Say what is wrong with a counter at this place, as `flush_counters --check` does, or that it is deployed."""
+        """Say what is wrong with a counter at this place, as `flush_counters --check` does, and of a deploy."""
         status = read_counter(local.counter, local.name)
         for problem in (*status.problems(), *status.deploy()):
             self.say(str(problem))
