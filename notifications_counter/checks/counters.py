@@ -160,12 +160,17 @@ def _mistakes_in_totals(counter: Counter) -> Iterator[tuple[str, str]]:
     if any(isinstance(constraint, models.CheckConstraint) for constraint in totals._meta.constraints):
         yield "it has a check constraint, which could refuse a total", "Remove the constraint."
     if counter.has_several_columns:
+        for source, total in zip(counter.owner_fields, counter.total_fields, strict=True):
+            if not _are_alike(source, total, counter.db):
+                yield (
+                    f"its {total.name} is not like that of {counter.source._meta.label}",
+                    "Give it the same type and collation, without null=True and unique=True.",
+                )
         if not _has_key(counter):
             yield (
                 "its key does not fit the owner",
                 f"Use CompositePrimaryKey{counter.owner!r}; or a BigAutoField, which does not run out of numbers, "
-                "beside a UniqueConstraint over these columns, and no other. Each of them must have the type of the "
-                f"source's column of that name, without null=True; a foreign key needs {UNBOUND}.",
+                "beside a UniqueConstraint over these columns, and no other.",
             )
     elif not _is_one_to_one(counter):
         yield (
@@ -204,8 +209,7 @@ def _is_unbound(key: models.ForeignKey) -> bool:
 
 
 def _has_key(counter: Counter) -> bool:
-    """Return whether the owner's columns in the totals can be its key: each is like its counterpart in the source, and
-    only all of them together are unique."""
+    """Return whether all the owner's columns in the totals together are its key, and no others are unique."""
     options, names = counter.totals._meta, set(counter.owner)
     unique = [set(fields) for fields in options.unique_together]
     unique += [set(constraint.fields) for constraint in options.total_unique_constraints]
@@ -213,12 +217,7 @@ def _has_key(counter: Counter) -> bool:
         unique.append({field.name for field in options.pk_fields})
     elif not isinstance(options.pk, models.BigAutoField):
         return False
-    pairs = zip(counter.owner_fields, counter.total_fields, strict=True)
-    return (
-        bool(unique)
-        and all(columns == names for columns in unique)
-        and all(_are_alike(*pair, counter.db) for pair in pairs)
-    )
+    return bool(unique) and all(columns == names for columns in unique)
 
 
 def _are_alike(source: models.Field, total: models.Field, using: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 import time
@@ -18,6 +19,7 @@ from ..counters import Counter
 from ..databases.errors import EXPECTED, explain
 from ..monitoring.status import read_counter
 from ..places import LocalCounter, local_counters
+from ..reports import EVENTS, logger
 from ..signals import event_reported
 from ..upkeep.findings import Result
 
@@ -75,6 +77,8 @@ class CounterCommand(BaseCommand):
         def show(event: str, fields: Mapping[str, Any], **_: object) -> None:
             if event in ("stored", "compared"):
                 self.show(f"{name}: owners {event}", fields["owners"], fields.get("of"))
+            elif event == "walked" and not logger.isEnabledFor(logging.INFO):  # otherwise the log says it
+                self.say(f"{name}: {EVENTS[event].sentence}")
 
         event_reported.connect(show)
         try:

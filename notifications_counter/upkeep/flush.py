@@ -17,7 +17,7 @@ from django.core.exceptions import ValidationError
 from django.db import DatabaseError, OperationalError, connections, transaction
 
 from ..buffer.types import OWNERS_PER_CALL, Fetched
-from ..databases.errors import EXPECTED, refuses_a_value
+from ..databases.errors import EXPECTED, explain, refuses_a_value
 from ..declaration import Declaration
 from ..declaration.primary_keys import Pk
 from ..models import Mark
@@ -48,7 +48,7 @@ def heal_and_flush(counter: Declaration) -> tuple[Result, Result]:
         healed = heal(counter, HEAL_SECONDS)
         flushed = Flush(counter, math.inf).run()
     except Exception as error:
-        _note_run(counter, f"{type(error).__name__}: {' '.join(str(error).split())}")
+        _note_run(counter, f"{type(error).__name__}: {explain(error)}")
         raise
     _note_run(counter)
     return healed, flushed

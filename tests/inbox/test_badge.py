@@ -155,6 +155,19 @@ def test_a_badge_of_nobody_is_empty_and_of_somebody_else_an_error(alice, project
             badge(alice, template)
 
 
+@pytest.mark.parametrize(
+    "template",
+    ["{% unread_count %}", "{% unread_by_kind %}", "{% badge %}", "{% notification_bell %}", "{% unread_toast %}"],
+)
+def test_a_template_without_a_request_shows_nobodys_count_and_says_so_in_development(template, settings):
+    shown = show(template).strip()
+    assert shown in ("", "0", "{}")
+    settings.DEBUG = True
+    with pytest.raises(ConfigurationError, match="has no request"):
+        show(template)
+    assert "data-count" in show("{% badge owner=1 %}")
+
+
 def test_a_script_asks_for_what_its_page_shows_and_for_nothing_else(client, alice, bob, project, monkeypatch):
     def named(user, project=project) -> str:
         return name_in(show("{% badge counter='open_tasks' owner=project %}", request_of(user), {"project": project}))

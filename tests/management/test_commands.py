@@ -85,6 +85,9 @@ def test_tables_that_a_migration_is_to_add_are_told_without_a_traceback(few_heal
             run("flush_counters")
     finally:
         rename("_away", "")
+    told = unread.buffer.status().failure  # for monitoring
+    assert "Run `manage.py makemigrations`" in told
+    assert "LINE 1" not in told
     assert not any(record.exc_info for record in caplog.records)
 
 
@@ -144,6 +147,7 @@ def test_loop_flushes_until_a_signal_and_outlives_redis(child_environment, tmp_p
             assert child.wait(PATIENCE) == 0
     text = log.read_text()
     assert "Flushing every 0.05 s, until Ctrl-C" in text
+    assert "unread: walk complete" in text
     assert "nothing to flush" not in text
     assert text.count("is trying again") == 1
     assert "Traceback" not in text

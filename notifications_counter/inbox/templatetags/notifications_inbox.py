@@ -47,20 +47,30 @@ def request_of(context: Context) -> Any:
     return getattr(context, "request", None) or context.get("request")
 
 
+def user_in(context: Context) -> Any:
+    """Return the user who makes the request, or None if anonymous. Without a request, which ``DEBUG`` forbids, nobody
+    does."""
+    request = request_of(context)
+    if request is None and settings.DEBUG:
+        raise ConfigurationError(
+            "This template has no request, so nobody is known whose count it could show. Pass the request to render(), "
+            "or the owner to {% badge %}."
+        )
+    return user_of(request)
+
+
 @register.simple_tag(takes_context=True)
 def unread_count(context: Context) -> int:
     """Return the unread count; 0 for an anonymous user."""
-    request = request_of(context)
-    user = user_of(request)
-    return 0 if user is None else count_once(request, badge_of(unread, user))
+    user = user_in(context)
+    return 0 if user is None else count_once(request_of(context), badge_of(unread, user))
 
 
 @register.simple_tag(takes_context=True)
 def unread_by_kind(context: Context) -> dict[str, int]:
     """Return the unread counts by kind, without zeros; empty for an anonymous user."""
-    request = request_of(context)
-    user = user_of(request)
-    return {} if user is None else count_once(request, badge_of_kinds(user))
+    user = user_in(context)
+    return {} if user is None else count_once(request_of(context), badge_of_kinds(user))
 
 
 @register.inclusion_tag("notifications_inbox/badge.html", name="badge", takes_context=True)
@@ -86,7 +96,7 @@ def show_badge(
     ``count``    the count, if it is known, as after ``attach()``; otherwise it is read
     """
     request = request_of(context)
-    user = user_of(request)
+    user = user_in(context) if owner is THE_USER else user_of(request)
     owner = user if owner is THE_USER else owner
     arguments = {"counter": counter, "owner": owner, "max": max, "kind": kind, "count": count}
     for argument, value in arguments.items():
@@ -128,7 +138,7 @@ def notification_bell(context: Context, max: int = 99, title: bool = False) -> d
     """Show a button with the badge of ``unseen`` or ``unread``, which opens the newest notifications. If ``title`` is
     true, its number is also in the page's title and at the icon of an installed app. Includes the stylesheet and the
     scripts. Needs ``notifications_counter.inbox.urls``. Shows nothing for an anonymous user."""
-    if user_of(request_of(context)) is None:
+    if user_in(context) is None:
         return {}
     return {**show_badge(context, max=max), **badge_script(context), "title": title}
 
@@ -161,7 +171,7 @@ def day(at: datetime) -> str:
 def badge_script(context: Context) -> dict[str, Any]:
     """Include the script that updates a page's badges. Needs ``notifications_counter.inbox.urls``. Includes nothing
     for an anonymous user."""
-    user = user_of(request_of(context))
+    user = user_in(context)
     if user is None:
         return {}
     # This is how a user's tabs find each other.
@@ -180,4 +190,4 @@ def badge_script(context: Context) -> dict[str, Any]:
 @register.inclusion_tag("notifications_inbox/toast.html", takes_context=True)
 def unread_toast(context: Context) -> dict[str, Any]:
     """Add the region where ``badge_script`` shows new notifications. Adds nothing for an anonymous user."""
-    return {"since": datetime.now(UTC).isoformat()} if user_of(request_of(context)) is not None else {}
+    return {"since": datetime.now(UTC).isoformat()} if user_in(context) is not None else {}
