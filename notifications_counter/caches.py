@@ -24,6 +24,8 @@ HOW_TO_WRITE = (
     "urllib.parse.quote(password, safe='') does."
 )
 
+TIMEOUTS = "SOCKET_TIMEOUT", "SOCKET_CONNECT_TIMEOUT"
+
 PRIVATE = re.compile(r"<redis\..*>|(?<=with args beginning with:).*", re.DOTALL)
 """Matches what may hold a password in an error: the client of a Sentinel, which redis-py 6 and 7 show with all its
 arguments, and the arguments that a server repeats when it does not know a command, such as HELLO."""
@@ -63,6 +65,12 @@ class SiteCache:
                 "Remove CLIENT_CLASS, or use DefaultClient, HerdClient or SentinelClient of django_redis.client. For "
                 "several servers, use a Redis Cluster: a ShardClient cannot keep related keys on one server.",
             )
+        for name in TIMEOUTS:
+            if not all(isinstance(seconds, int | float) for seconds in self.timeouts(name)):
+                return (
+                    f"{name} of the cache {self.alias!r} is not a number.",
+                    "Set it to a number of seconds, such as 0.1.",
+                )
         return None
 
     def timeouts(self, name: str) -> list[float]:

@@ -8,7 +8,7 @@ writes, are for lists, rankings and the admin.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 
 from asgiref.sync import sync_to_async
@@ -54,8 +54,10 @@ class Counter(Declaration):
         return break_down(self, [first])[first]
 
     def attach(self, objects: Iterable[object], name: str) -> None:
-        """Set the count of each of these owners as an attribute of this name. A queryset is evaluated. Costs as much as
+        """Set the count of each of these owners, a list or a queryset, as an attribute of this name. Costs as much as
         ``counts``. ValueError if their class has such an attribute."""
+        if isinstance(objects, Iterator):
+            raise TypeError("Pass a list or a queryset to attach(): it would use up an iterator.")
         found = list(many(objects))
         for kind in {each.__class__ for each in found}:
             if hasattr(kind, name):

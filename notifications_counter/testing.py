@@ -23,8 +23,10 @@ class isolated_counters(TestContextDecorator):
     TestCase never commits, so its reads count the rows of its transaction, and need no Redis.
     """
 
-    def __init__(self, **entries: object) -> None:
+    def __init__(self, *bare: object, **entries: object) -> None:
         super().__init__()
+        if bare:
+            raise TypeError("Write isolated_counters(), with parentheses; entries are keyword arguments.")
         for mistake in mistakes(entries):
             raise ValueError(" ".join(mistake))
         if "COUNTERS" in entries:

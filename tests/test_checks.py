@@ -83,6 +83,8 @@ def tenants(*apps, shared=("notifications_counter",)):
         ("E002", caches(cache("127.0.0.1:6379")), "LOCATION"),
         ("E002", caches(cache(CLIENT_CLASS="django_redis.client.ShardClient")), "CLIENT_CLASS ShardClient"),
         ("", caches(cache(CLIENT_CLASS="django_redis.client.SentinelClient")), ""),
+        ("E002", caches(cache(SOCKET_TIMEOUT="0.1")), "SOCKET_TIMEOUT 'default'"),
+        ("E002", caches(cache(CONNECTION_POOL_KWARGS={"socket_connect_timeout": "1"})), "SOCKET_CONNECT_TIMEOUT"),
         ("E008", tenants("tests.tasks"), "TENANT_APPS"),
         ("", tenants("tests.tasks", shared=("tests.tasks", "notifications_counter")), ""),
     ],

@@ -284,3 +284,5 @@ def test_attach_replaces_nothing_that_the_objects_need(healed, alice):
     reader = Reader(alice.pk)
     unread.attach([reader], "unread")
     assert reader.unread == 0
+    with pytest.raises(TypeError, match="use up an iterator"):
+        unread.attach(get_user_model().objects.iterator(), "unread")

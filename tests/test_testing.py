@@ -22,6 +22,8 @@ def test_keys_of_its_own(alice, redis_client):
     for entry in ({"HEAL": 10}, {"HEAL_AFTER": -1}):
         with pytest.raises(ValueError, match="HEAL"):
             isolated_counters(**entry)
+    with pytest.raises(TypeError, match="with parentheses"):
+        isolated_counters(test_keys_of_its_own)
     with isolated_counters(TOTAL_TTL=7) as prefix:
         assert prefix == options.KEY_PREFIX != outside
         assert options.TOTAL_TTL == 7

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.checks import register
 from django.db import connections
 
-from ..caches import SiteCache
+from ..caches import TIMEOUTS, SiteCache
 from ..conf import SETTING, mistakes, options
 from ..internals import NEWEST_DJANGO
 from ..upkeep.distrust import why_unhooked
@@ -68,9 +68,9 @@ def check_cache_in_production(**_: object) -> Messages:
     """Check that a page does not wait for a Redis that does not answer, and that nobody else clears the cache."""
     alias = options.CACHE_ALIAS
     cache = SiteCache(alias)
-    if not cache.is_django_redis:
+    if cache.problem:
         return
-    for name in ("SOCKET_TIMEOUT", "SOCKET_CONNECT_TIMEOUT"):
+    for name in TIMEOUTS:
         if not all(0 < seconds <= MAX_TIMEOUT_SECONDS for seconds in cache.timeouts(name)):
             yield warning(
                 "W002",

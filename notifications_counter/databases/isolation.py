@@ -42,7 +42,7 @@ def forbid_transaction(using: str) -> None:
         raise NotInTransaction(
             "A flush or a recount cannot run inside a transaction: it would remove changes from Redis that may still "
             "be rolled back, and miss what others commit. Call it outside of atomic() and of transactions begun by raw "
-            "SQL, with autocommit switched on."
+            "SQL, with autocommit switched on; in tests, of a TransactionTestCase or with django_db(transaction=True)."
         )
 
 

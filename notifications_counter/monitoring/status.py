@@ -172,9 +172,9 @@ class CounterStatus:
             Phase.DUE: (
                 _("Nobody has been counted yet, or Redis has lost data."),
                 _(
-                    "Reads count rows until flush_counters runs. Meanwhile, if Redis came back with older data, counts "
-                    "can be wrong. If this goes on, compare CACHES, CACHE_ALIAS and KEY_PREFIX with those of "
-                    "flush_counters."
+                    "Reads count rows until flush_counters runs: start it if it is not running. Meanwhile, if Redis "
+                    "came back with older data, counts can be wrong. If this goes on, compare CACHES, CACHE_ALIAS and "
+                    "KEY_PREFIX with those of flush_counters."
                 ),
             ),
         }
@@ -217,8 +217,9 @@ class CounterStatus:
             text = _(
                 "The counter is new, was off, or its declaration has changed, and processes may still run as before."
             )
-            more = _("Reads count rows until %(until)s (DEPLOY_SECONDS), and then until flush_counters runs.")
-            yield Problem(self.name, self.phase, text, more % {"until": moment(self.deploy_until or 0)})
+            more = _("Reads count rows for another %(wait)s (DEPLOY_SECONDS), and then until flush_counters runs.")
+            wait = duration(max(0.0, (self.deploy_until or 0) - time.time()))
+            yield Problem(self.name, self.phase, text, more % {"wait": wait})
 
     def warnings(self) -> Iterator[Problem]:
         """Yield what was wrong during the last day and may happen again, what takes too long, and a deploy."""

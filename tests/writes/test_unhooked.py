@@ -107,15 +107,15 @@ def test_rows_are_counted_while_there_is_one(change, reason, healed, alice, chil
 @pytest.mark.once
 @pytest.mark.slow
 def test_a_process_that_may_not_switch_it_off(healed, alice, child_environment):
-    script = """
+    script = f"""
 import django
 from django.conf import settings
-settings.NOTIFICATIONS_COUNTER = {**settings.NOTIFICATIONS_COUNTER, "ENABLED": False}
+settings.NOTIFICATIONS_COUNTER = {{**settings.NOTIFICATIONS_COUNTER, "ENABLED": False}}
 database = settings.DATABASES["default"]
-database |= {"NAME": f"file:{database['NAME']}?mode=ro", "OPTIONS": {"uri": True}}
+database |= {{"NAME": f"file:{{database['NAME']}}?mode=ro", "OPTIONS": {{"uri": True}}}}
 django.setup()
 from notifications_counter.counters import unread
-assert unread.count("nobody") == 0
+assert unread.count("{alice.pk}") == 0
 """
     child = subprocess.run([sys.executable, "-c", script], env=child_environment, capture_output=True, text=True)
     assert child.returncode == 0, child.stderr

@@ -53,8 +53,7 @@ def user_in(context: Context) -> Any:
     request = request_of(context)
     if request is None and settings.DEBUG:
         raise ConfigurationError(
-            "This template has no request, so nobody is known whose count it could show. Pass the request to render(), "
-            "or the owner to {% badge %}."
+            "This template has no request, so nobody is known whose count it could show. Pass the request to render()."
         )
     return user_of(request)
 
