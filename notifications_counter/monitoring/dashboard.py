@@ -89,10 +89,10 @@ def is_over(status: Status) -> bool:
 
 
 def well_since(status: Status) -> float | None:
-    """Return when the last trouble ended, in seconds since 1970; None if there is none on record. This costs three
+    """Return when the last trouble ended, in seconds since 1970; None if there is none on record. This costs four
     round trips for each database or schema."""
     ends = [time.time() - status.trouble.age] if status.trouble else []
-    kinds = "walked", "skipped", "wrong"
+    kinds = "walked", "skipped", "wrong", "late"
     for place in {counter.place for counter in status.counters.values()}:
         with at(place):
             ends += [event["timestamp"] for kind in kinds for event in history.latest(1, kind)]

@@ -25,11 +25,9 @@ from ..models import DoubtRequest
 from ..places import LocalCounter, Place, at, here, visible_counters
 from ..redis.client import RECENT_SECONDS, client_of, trouble_call
 from ..redis.replies import as_text
+from ..upkeep.flush import MAX_AGE_SECONDS
 from ..upkeep.phases import NOT_READY, Phase, lost, seconds_to_wait, situation_of
 from .display import duration, grouped, moment
-
-MAX_AGE_SECONDS = 300.0
-"""Seconds that work may wait for the flusher before that is a problem."""
 
 MAX_MISSED_SECONDS = 90.0
 """Seconds that changes which Redis has missed may wait for the flusher: cron runs it every minute."""
