@@ -35,7 +35,7 @@ from .status import MAX_OVERDUE, CounterStatus, Status, merged, read_status
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table for a template. The columns from index ``numbers`` on are numbers. ``words`` explains some titles.
-    On a phone, the cells of a table that ``stacks`` are below each other."""
+    On a phone, a row of a table that ``stacks`` is a block, in which each cell has its title."""
 
     titles: list[str]
     rows: list[list[str]]
@@ -48,6 +48,11 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
     """Return the context of the template, with charts by minute, hour or day for the ``chosen`` counter, or else the
     first with a problem, or the first. If Redis is unreachable, the page has fewer parts."""
     by = by if by in PRECISIONS else next(iter(PRECISIONS))
+    @property
+    def cells(self) -> list[list[tuple[str, str]]]:
+        """Each row, as titles and texts of its cells."""
+        return [list(zip(self.titles, row, strict=True)) for row in self.rows]
+
     status = read_status(visible())
     counters = [each for each in status.counters.values() if not each.error]
     bad = {problem.counter for problem in status.problems}
@@ -129,15 +134,12 @@ def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, status
             "reached, they are overdue, and are dropped after %(age)s. Up to %(limit)s overdue ones are no problem."
         )
         % {"age": duration(options.MAX_TRANSACTION_AGE), "limit": MAX_OVERDUE},
-        _("Wrong counts"): _(
-            "The flusher compares every count with its rows, again and again, and puts what is wrong in doubt."
-        ),
         _("Skipped"): _(
             "How often a count could not be stored: something else wrote it, or a sum is too large for its column."
         ),
     }
     wrong, waiting, *others = words
-    titles = [_("Counter"), _("State"), _("Last flush"), wrong, waiting, pgettext("changes", "Oldest"), *others]
+    titles = [_("Counter"), _("State"), _("Flusher ran"), wrong, waiting, pgettext("changes", "Oldest"), *others]
     rows = []
     for counter in counters:
         kinds = {problem.kind for problem in status.problems if problem.counter == counter.name}
@@ -176,7 +178,7 @@ def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, status
                 *(odd(text) if name in guilty else text for name, text in cells.items()),
             ]
         )
-    return Table(titles, rows, numbers=2, words=words)
+    return Table(titles, rows, numbers=2, words=words, stacks=True)
 
 
 def server_table(servers: Sequence[Mapping[str, Any]]) -> Table:
@@ -196,7 +198,7 @@ def server_table(servers: Sequence[Mapping[str, Any]]) -> Table:
             ]
         )
     words = {_("Memory policy"): _("What Redis does when its memory is full. With noeviction, it deletes nothing.")}
-    return Table(titles, rows, numbers=2, words=words)
+    return Table(titles, rows, numbers=2, words=words, stacks=True)
 
 
 def event_table() -> Table:

@@ -88,7 +88,7 @@ def test_counters_events_and_the_server(admin_client, url, few_healed, alice):
     response = admin_client.get(url)
     shown = numbers(response)
     assert shown["State"] == "walking, up to owner 7"
-    assert re.fullmatch(r"just now|\d+ s ago", shown["Last flush"])
+    assert re.fullmatch(r"just now|\d+ s ago", shown["Flusher ran"])
     page = said(response.content.decode())
     for text in ("Walk complete", "\\x00: full", "x…", "noeviction"):
         assert text in page
@@ -100,9 +100,9 @@ def test_counters_events_and_the_server(admin_client, url, few_healed, alice):
     [
         ({"overdue": 2, "in_flight": 2, "last_run": 1.0}, "in order", set()),
         ({"overdue": 11, "in_flight": 11}, "has a problem", {"State", "In flight"}),
-        ({"age": 400, "waiting": 3}, "has a problem", {"State", "Waiting", "Oldest", "Last flush"}),
+        ({"age": 400, "waiting": 3}, "has a problem", {"State", "Waiting", "Oldest", "Flusher ran"}),
         ({"walk_age": 3 * 86400, "last_run": 1.0}, "needs a look", {"State"}),
-        ({"walk_age": 3 * 86400, "last_run": 2.0 * 86400}, "needs a look", {"State", "Oldest", "Last flush"}),
+        ({"walk_age": 3 * 86400, "last_run": 2.0 * 86400}, "needs a look", {"State", "Oldest", "Flusher ran"}),
         ({"wrong": 1}, "in order", {"Wrong counts"}),
     ],
 )
