@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -21,6 +22,7 @@ from django.utils.translation import gettext_lazy, pgettext
 
 from ..conf import options
 from ..counters import Counter, all_counters
+from ..events import Event
 from ..exceptions import CounterError
 from ..places import LocalCounter, at, visible_counters
 from ..redis.client import NOTE_SECONDS, client_of
@@ -29,7 +31,10 @@ from ..timeseries import TimeSeries
 from ..upkeep.phases import Phase
 from .display import duration, grouped, moment, odd
 from .history import history
-from .status import MAX_OVERDUE, CounterStatus, Status, merged, read_status
+from .status import MAX_OVERDUE, CounterStatus, Status, Trouble, merged, read_status, why_redis_is_down
+
+MAX_EVENTS_SHOWN = 10
+"""How many events the page shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +48,16 @@ class Table:
     words: Mapping[str, str] = field(default_factory=dict)
     stacks: bool = False
 
-
-def page(by: str, chosen: str = "") -> dict[str, Any]:
-    """Return the context of the template, with charts by minute, hour or day for the ``chosen`` counter, or else the
-    first with a problem, or the first. If Redis is unreachable, the page has fewer parts."""
-    by = by if by in PRECISIONS else next(iter(PRECISIONS))
     @property
     def cells(self) -> list[list[tuple[str, str]]]:
         """Each row, as titles and texts of its cells."""
         return [list(zip(self.titles, row, strict=True)) for row in self.rows]
 
+
+def page(by: str, chosen: str = "") -> dict[str, Any]:
+    """Return the context of the template, with charts by minute, hour or day for the ``chosen`` counter, or else the
+    first with a problem, or the first. If Redis is unreachable, the page has fewer parts."""
+    by = by if by in PRECISIONS else next(iter(PRECISIONS))
     status = read_status(visible())
     counters = [each for each in status.counters.values() if not each.error]
     bad = {problem.counter for problem in status.problems}
@@ -63,9 +68,9 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
         "now": moment(time.time()).removesuffix("."),  # of p.m., at the end of a sentence
         "problems": merged(status.problems),
         "warnings": merged(status.warnings),
-        "trouble": status.trouble and status.trouble.reason.rstrip("."),
         "trouble_until": status.trouble and moment(time.time() - status.trouble.age).removesuffix("."),
         "is_over": is_over(status),
+        "redis_is_down": bool(why_redis_is_down()),
     }
     if len(told := [*found["problems"], *found["warnings"]]) == 1:
         since = told[0].since
@@ -77,7 +82,7 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
             found["counters"] = counter_table(counters, by, shown.name, status)
             found |= {"counter": shown.name, "servers": server_table(client_of(options.CACHE_ALIAS).infos())}
             with at(shown.place):
-                found |= {"events": event_table(), "activity": activity(shown.counter, PRECISIONS[by])}
+                found |= {"events": event_table(status.trouble), "activity": activity(shown, PRECISIONS[by])}
         since = since if status.problems else well_since(status)
     return {**found, "since": since and moment(since).removesuffix(".")}
 
@@ -201,23 +206,33 @@ def server_table(servers: Sequence[Mapping[str, Any]]) -> Table:
     return Table(titles, rows, numbers=2, words=words, stacks=True)
 
 
-def event_table() -> Table:
-    """Return the last events of all counters."""
+def event_table(trouble: Trouble | None) -> Table:
+    """Return the last events of all counters, and the last trouble with Redis."""
+    events = [(event["timestamp"], sentence_of(event), event["counter"]) for event in history.latest(MAX_EVENTS_SHOWN)]
+    if trouble:
+        text = _("Processes had trouble with Redis, and counted rows: %(reason)s") % {"reason": trouble.reason}
+        events.append((time.time() - trouble.age, text, ""))
+        events.sort(key=itemgetter(0), reverse=True)
     rows: list[list[str]] = []
     today = moment(time.time(), "DATE_FORMAT")
-    for event in history.latest(10):
-        if reason := event.get("reason"):
-            event["reason"] = _(reason)
-        fields = {
-            name: grouped(value) if isinstance(value, int) else truncatechars(repr(str(value))[1:-1], 300)
-            for name, value in event.items()
-        }
-        text = _(EVENTS[event["type"]].sentence) if event["type"] in EVENTS else event["type"]  # of another release
-        sentence = text % fields
-        is_of_today = moment(event["timestamp"], "DATE_FORMAT") == today
-        when = moment(event["timestamp"], "TIME_FORMAT" if is_of_today else "DATETIME_FORMAT")
-        rows.append([when, sentence[:1].upper() + sentence[1:], event["counter"]])
+    for timestamp, sentence, counter in events[:MAX_EVENTS_SHOWN]:
+        is_of_today = moment(timestamp, "DATE_FORMAT") == today
+        when = moment(timestamp, "TIME_FORMAT" if is_of_today else "DATETIME_FORMAT")
+        rows.append([when, sentence, counter])
     return Table([_("Time"), _("Event"), _("Counter")], rows, numbers=3, stacks=True)
+
+
+def sentence_of(event: Event) -> str:
+    """Return what an event says."""
+    if reason := event.get("reason"):
+        event["reason"] = _(reason)
+    fields = {
+        name: grouped(value) if isinstance(value, int) else truncatechars(repr(" ".join(str(value).split()))[1:-1], 300)
+        for name, value in event.items()
+    }
+    text = _(EVENTS[event["type"]].sentence) if event["type"] in EVENTS else event["type"]  # of another release
+    sentence: str = text % fields
+    return sentence[:1].upper() + sentence[1:]
 
 
 # ------------------------------------------------------------------------- charts
@@ -245,10 +260,11 @@ PRECISIONS = {
 }
 
 
-def activity(counter: str, precision: Precision) -> dict[str, Any]:
+def activity(counter: CounterStatus, precision: Precision) -> dict[str, Any]:
     """Return the activity of a counter, in two round trips, one for each time-sliced counter: a table, newest slice
-    first; and for the charts of its columns the totals by title, the labels of the axis as JSON, and the separator of
-    thousands."""
+    first, in which those are marked that changes may still be missing from; and for the charts of its columns the
+    totals by title, the labels of the axis as JSON, and the separator of thousands. If more than the newest is
+    marked, ``incomplete_since`` says since when."""
     last = int(time.time()) // precision.seconds * precision.seconds
     starts = range(last, last - precision.slots * precision.seconds, -precision.seconds)
     # Slices of a day are days in UTC. West of Greenwich, they would be named after the previous day.
@@ -256,16 +272,19 @@ def activity(counter: str, precision: Precision) -> dict[str, Any]:
     times = [datetime.fromtimestamp(start, tz) for start in starts]
     columns: dict[str, list[int]] = {}
     for title, what in ((_("Added"), "added"), (_("Removed"), "removed")):
-        found = dict(TimeSeries().get_counter(f"{counter}:{what}", precision.seconds))
+        found = dict(TimeSeries().get_counter(f"{counter.counter}:{what}", precision.seconds))
         columns[title] = [found.get(start, 0) for start in starts]
-    rows = [
-        [date(start, precision.name), *map(grouped, counts)]
-        for start, *counts in zip(times, *columns.values(), strict=True)
-    ]
+    complete_until = counter.off_since or time.time() - counter.age
+    names = [date(start, precision.name) for start in times]
+    incomplete = sum(start + precision.seconds > complete_until for start in starts)
+    for i in range(incomplete):
+        names[i] = format_html('{} <span class="nc-incomplete">{}</span>', names[i], _("incomplete"))
+    rows = [[name, *map(grouped, counts)] for name, *counts in zip(names, *columns.values(), strict=True)]
     formats = [precision.labels.get(getattr(start, precision.unit), "") for start in times]
     return {
         "table": Table([_("Time"), *columns], rows),
         "totals": {title: grouped(sum(column)) for title, column in columns.items()},
         "labels": json.dumps([format and date(start, format) for start, format in zip(times, formats, strict=True)]),
         "separator": grouped(1000)[1:-3],
+        "incomplete_since": incomplete > 1 and moment(complete_until, precision.name).removesuffix("."),
     }
