@@ -72,9 +72,11 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
         "is_over": is_over(status),
         "redis_is_down": bool(why_redis_is_down()),
     }
-    if len(told := [*found["problems"], *found["warnings"]]) == 1:
-        since = told[0].since
-        found |= {"only": told[0], "only_since": since and moment(since)}
+    told = [*found["problems"], *found["warnings"]]
+    if len(found["problems"] or found["warnings"]) == 1:
+        lead = told.pop(0)
+        found |= {"lead": lead, "lead_since": lead.since and moment(lead.since)}
+    found["others"] = told
     since = min((problem.since for problem in status.problems if problem.since), default=None)
     with suppress(CounterError):
         if counters:

@@ -317,7 +317,8 @@ def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: f
     problems: list[Problem] = []
     if trouble and trouble.goes_on:
         text = _("Processes had trouble with Redis within the last minute, and counted rows.")
-        problems.append(Problem(None, "redis", text, "", trouble.reason, time.time() - trouble.age - trouble.lasted))
+        more = _("Counts are right, but slower. If this goes on, find out why.")
+        problems.append(Problem(None, "redis", text, more, trouble.reason, time.time() - trouble.age - trouble.lasted))
     problems += [problem for counter in counters.values() for problem in counter.problems(max_age)]
     warnings = [warning for counter in counters.values() for warning in counter.warnings()]
     return Status(counters, tuple(problems), tuple(warnings), trouble)

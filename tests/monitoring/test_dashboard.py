@@ -73,24 +73,28 @@ def test_since_when_all_is_well_or_not(admin_client, url, few_healed, redis_clie
     redis_client.hset(second.buffer.key("state"), "pending_since", now - 80000)
     redis_client.zadd(second.buffer.key("pending"), {"7": 1})
     response = admin_client.get(url)
-    assert health(response).startswith(f"Something has been wrong{since(now - 80000)}")
+    assert health(response).startswith("The flusher's work has waited for 22 h, more than 5 min. Start")
+    assert "A count could not be stored" in health(response)
     assert response.context["counter"] == second.name
     shown = numbers(response, second.name)
     assert (shown["Skipped"], shown["Waiting"], shown["State"]) == ("1", "1", "has a problem")
     assert admin_client.get(url, {"counter": first.name}).context["counter"] == first.name
+    redis_client.hset(first.buffer.key("state"), "pending_since", now - 70000)
+    redis_client.zadd(first.buffer.key("pending"), {"7": 1})
+    assert health(admin_client.get(url)).startswith(f"Something has been wrong{since(now - 80000)}")
 
 
 def test_counters_events_and_the_server(admin_client, url, few_healed, alice):
     notify(alice)
     call_command("flush_counters", verbosity=0)
     state_row(unread).update(walk_speed="full speed", walked_to="7")
-    history.record_event({"type": "skipped", "counter": "unread", "owners": 1, "examples": "\0: full" + 999 * "x"})
+    history.record_event({"type": "skipped", "counter": "unread", "owners": 1, "examples": "[1,\t2]: \0" + 999 * "x"})
     response = admin_client.get(url)
     shown = numbers(response)
     assert shown["State"] == "walking, up to owner 7"
     assert re.fullmatch(r"just now|\d+ s ago", shown["Flusher ran"])
     page = said(response.content.decode())
-    for text in ("Walk complete", "\\x00: full", "x…", "noeviction"):
+    for text in ("Walk complete", "[1, 2]: \\x00x", "x…", "noeviction"):
         assert text in page
     assert re.search(r"(Redis|Valkey) \d+\.\d+", page)
 
@@ -218,3 +222,4 @@ def test_buttons_work_where_requests_are_transactions(admin_client, url, few_hea
     assert admin_client.post(url, {"flush": "", "counter": "nothing"}).status_code == 400
     switch_off(unread)
     assert press("flush").startswith("Counter unread: 0 owners were flushed. Counting has been off since")
+    assert health(admin_client.get(url)).count("since") == 1
