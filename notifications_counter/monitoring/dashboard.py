@@ -31,7 +31,16 @@ from ..timeseries import TimeSeries
 from ..upkeep.phases import Phase
 from .display import duration, grouped, moment, odd
 from .history import history
-from .status import MAX_OVERDUE, CounterStatus, Status, Trouble, merged, read_status, why_redis_is_down
+from .status import (
+    MAX_MISSED_SECONDS,
+    MAX_OVERDUE,
+    CounterStatus,
+    Status,
+    Trouble,
+    merged,
+    read_status,
+    why_redis_is_down,
+)
 
 MAX_EVENTS_SHOWN = 10
 """How many events the page shows."""
@@ -264,9 +273,8 @@ PRECISIONS = {
 
 def activity(counter: CounterStatus, precision: Precision) -> dict[str, Any]:
     """Return the activity of a counter, in two round trips, one for each time-sliced counter: a table, newest slice
-    first, in which those are marked that changes may still be missing from; and for the charts of its columns the
-    totals by title, the labels of the axis as JSON, and the separator of thousands. If more than the newest is
-    marked, ``incomplete_since`` says since when."""
+    first, which says what slices are incomplete; for the charts of its columns the totals by title, the labels of the
+    axis as JSON, and the separator of thousands; and since when more than the newest slice is incomplete."""
     last = int(time.time()) // precision.seconds * precision.seconds
     starts = range(last, last - precision.slots * precision.seconds, -precision.seconds)
     # Slices of a day are days in UTC. West of Greenwich, they would be named after the previous day.
@@ -276,7 +284,8 @@ def activity(counter: CounterStatus, precision: Precision) -> dict[str, Any]:
     for title, what in ((_("Added"), "added"), (_("Removed"), "removed")):
         found = dict(TimeSeries().get_counter(f"{counter.counter}:{what}", precision.seconds))
         columns[title] = [found.get(start, 0) for start in starts]
-    complete_until = counter.off_since or time.time() - counter.age
+    waited = counter.age if counter.age > MAX_MISSED_SECONDS else 0
+    complete_until = counter.off_since or time.time() - waited
     names = [date(start, precision.name) for start in times]
     incomplete = sum(start + precision.seconds > complete_until for start in starts)
     for i in range(incomplete):

@@ -124,6 +124,7 @@ def test_the_cells_that_a_problem_is_about_are_marked(found, state, marked):
 def test_a_flusher_that_was_late_leaves_an_event(admin_client, url, few_healed, redis_client, alice):
     """Until it comes back, the charts end where the oldest change began to wait."""
     create(alice)
+    assert "Incomplete since" not in admin_client.get(url, {"by": "minute"}).text
     began = int(time.time()) // 60 * 60 - 600
     redis_client.hset(unread.buffer.key("state"), "pending_since", began)
     response = admin_client.get(url)
