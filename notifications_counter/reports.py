@@ -65,6 +65,11 @@ EVENTS = {
         is_kept=True,
     ),
     "skipped": Event(_("%(owners)s owner(s) not stored: %(examples)s."), logging.ERROR, is_kept=True),
+    "late": Event(
+        _("flusher was late: %(owners)s owner(s) had waited, the first for %(minutes)s min."),
+        logging.WARNING,
+        is_kept=True,
+    ),
     "generation": Event(
         _("generation begins: %(reason)s. Everyone is compared with the rows."), logging.WARNING, is_kept=True
     ),

@@ -194,9 +194,11 @@ class Buffer:
             found += map(Fetched, map(as_text, page[::2]), map(as_integer, page[1::2]), map(total_in, cached))
         return found
 
-    def drop(self, batch: str, mark: str) -> bool:
-        """Drop the batch, which the database has under this mark. Returns False if another batch is under way."""
-        return bool(self._run("drop", batch, mark))
+    def drop(self, batch: str, mark: str) -> int | None:
+        """Drop the batch, which the database has under this mark. Returns for how many seconds its oldest change has
+        waited; None if another batch is under way."""
+        waited: int | None = self._run("drop", batch, mark)
+        return waited
 
     # ------------------------------------------------------------------- heal
     def status(self) -> BufferStatus:

@@ -10,7 +10,8 @@ from health_check.base import HealthCheck
 from health_check.exceptions import ServiceUnavailable, ServiceWarning
 
 from ..exceptions import CounterError
-from ..monitoring.status import MAX_AGE_SECONDS, read_status, sentences
+from ..monitoring.status import read_status, sentences
+from ..upkeep.flush import MAX_AGE_SECONDS
 
 
 @dataclass

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -21,6 +22,7 @@ from django.utils.translation import gettext_lazy, pgettext
 
 from ..conf import options
 from ..counters import Counter, all_counters
+from ..events import Event
 from ..exceptions import CounterError
 from ..places import LocalCounter, at, visible_counters
 from ..redis.client import NOTE_SECONDS, client_of
@@ -29,19 +31,36 @@ from ..timeseries import TimeSeries
 from ..upkeep.phases import Phase
 from .display import duration, grouped, moment, odd
 from .history import history
-from .status import MAX_OVERDUE, CounterStatus, Status, merged, read_status
+from .status import (
+    MAX_MISSED_SECONDS,
+    MAX_OVERDUE,
+    CounterStatus,
+    Status,
+    Trouble,
+    merged,
+    read_status,
+    why_redis_is_down,
+)
+
+MAX_EVENTS_SHOWN = 10
+"""How many events the page shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table for a template. The columns from index ``numbers`` on are numbers. ``words`` explains some titles.
-    On a phone, the cells of a table that ``stacks`` are below each other."""
+    On a phone, a row of a table that ``stacks`` is a block, in which each cell has its title."""
 
     titles: list[str]
     rows: list[list[str]]
     numbers: int = 1
     words: Mapping[str, str] = field(default_factory=dict)
     stacks: bool = False
+
+    @property
+    def cells(self) -> list[list[tuple[str, str]]]:
+        """Each row, as titles and texts of its cells."""
+        return [list(zip(self.titles, row, strict=True)) for row in self.rows]
 
 
 def page(by: str, chosen: str = "") -> dict[str, Any]:
@@ -58,13 +77,15 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
         "now": moment(time.time()).removesuffix("."),  # of p.m., at the end of a sentence
         "problems": merged(status.problems),
         "warnings": merged(status.warnings),
-        "trouble": status.trouble and status.trouble.reason.rstrip("."),
         "trouble_until": status.trouble and moment(time.time() - status.trouble.age).removesuffix("."),
         "is_over": is_over(status),
+        "redis_is_down": bool(why_redis_is_down()),
     }
-    if len(told := [*found["problems"], *found["warnings"]]) == 1:
-        since = told[0].since
-        found |= {"only": told[0], "only_since": since and moment(since)}
+    told = [*found["problems"], *found["warnings"]]
+    if len(found["problems"] or found["warnings"]) == 1:
+        lead = told.pop(0)
+        found |= {"lead": lead, "lead_since": lead.since and moment(lead.since)}
+    found["others"] = told
     since = min((problem.since for problem in status.problems if problem.since), default=None)
     with suppress(CounterError):
         if counters:
@@ -72,7 +93,7 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
             found["counters"] = counter_table(counters, by, shown.name, status)
             found |= {"counter": shown.name, "servers": server_table(client_of(options.CACHE_ALIAS).infos())}
             with at(shown.place):
-                found |= {"events": event_table(), "activity": activity(shown.counter, PRECISIONS[by])}
+                found |= {"events": event_table(status.trouble), "activity": activity(shown, PRECISIONS[by])}
         since = since if status.problems else well_since(status)
     return {**found, "since": since and moment(since).removesuffix(".")}
 
@@ -89,10 +110,10 @@ def is_over(status: Status) -> bool:
 
 
 def well_since(status: Status) -> float | None:
-    """Return when the last trouble ended, in seconds since 1970; None if there is none on record. This costs three
+    """Return when the last trouble ended, in seconds since 1970; None if there is none on record. This costs four
     round trips for each database or schema."""
     ends = [time.time() - status.trouble.age] if status.trouble else []
-    kinds = "walked", "skipped", "wrong"
+    kinds = "walked", "skipped", "wrong", "late"
     for place in {counter.place for counter in status.counters.values()}:
         with at(place):
             ends += [event["timestamp"] for kind in kinds for event in history.latest(1, kind)]
@@ -129,15 +150,12 @@ def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, status
             "reached, they are overdue, and are dropped after %(age)s. Up to %(limit)s overdue ones are no problem."
         )
         % {"age": duration(options.MAX_TRANSACTION_AGE), "limit": MAX_OVERDUE},
-        _("Wrong counts"): _(
-            "The flusher compares every count with its rows, again and again, and puts what is wrong in doubt."
-        ),
         _("Skipped"): _(
             "How often a count could not be stored: something else wrote it, or a sum is too large for its column."
         ),
     }
     wrong, waiting, *others = words
-    titles = [_("Counter"), _("State"), _("Last flush"), wrong, waiting, pgettext("changes", "Oldest"), *others]
+    titles = [_("Counter"), _("State"), _("Flusher ran"), wrong, waiting, pgettext("changes", "Oldest"), *others]
     rows = []
     for counter in counters:
         kinds = {problem.kind for problem in status.problems if problem.counter == counter.name}
@@ -176,7 +194,7 @@ def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, status
                 *(odd(text) if name in guilty else text for name, text in cells.items()),
             ]
         )
-    return Table(titles, rows, numbers=2, words=words)
+    return Table(titles, rows, numbers=2, words=words, stacks=True)
 
 
 def server_table(servers: Sequence[Mapping[str, Any]]) -> Table:
@@ -196,26 +214,36 @@ def server_table(servers: Sequence[Mapping[str, Any]]) -> Table:
             ]
         )
     words = {_("Memory policy"): _("What Redis does when its memory is full. With noeviction, it deletes nothing.")}
-    return Table(titles, rows, numbers=2, words=words)
+    return Table(titles, rows, numbers=2, words=words, stacks=True)
 
 
-def event_table() -> Table:
-    """Return the last events of all counters."""
+def event_table(trouble: Trouble | None) -> Table:
+    """Return the last events of all counters, and the last trouble with Redis."""
+    events = [(event["timestamp"], sentence_of(event), event["counter"]) for event in history.latest(MAX_EVENTS_SHOWN)]
+    if trouble:
+        text = _("Processes had trouble with Redis, and counted rows: %(reason)s") % {"reason": trouble.reason}
+        events.append((time.time() - trouble.age, text, ""))
+        events.sort(key=itemgetter(0), reverse=True)
     rows: list[list[str]] = []
     today = moment(time.time(), "DATE_FORMAT")
-    for event in history.latest(10):
-        if reason := event.get("reason"):
-            event["reason"] = _(reason)
-        fields = {
-            name: grouped(value) if isinstance(value, int) else truncatechars(repr(str(value))[1:-1], 300)
-            for name, value in event.items()
-        }
-        text = _(EVENTS[event["type"]].sentence) if event["type"] in EVENTS else event["type"]  # of another release
-        sentence = text % fields
-        is_of_today = moment(event["timestamp"], "DATE_FORMAT") == today
-        when = moment(event["timestamp"], "TIME_FORMAT" if is_of_today else "DATETIME_FORMAT")
-        rows.append([when, sentence[:1].upper() + sentence[1:], event["counter"]])
+    for timestamp, sentence, counter in events[:MAX_EVENTS_SHOWN]:
+        is_of_today = moment(timestamp, "DATE_FORMAT") == today
+        when = moment(timestamp, "TIME_FORMAT" if is_of_today else "DATETIME_FORMAT")
+        rows.append([when, sentence, counter])
     return Table([_("Time"), _("Event"), _("Counter")], rows, numbers=3, stacks=True)
+
+
+def sentence_of(event: Event) -> str:
+    """Return what an event says."""
+    if reason := event.get("reason"):
+        event["reason"] = _(reason)
+    fields = {
+        name: grouped(value) if isinstance(value, int) else truncatechars(repr(" ".join(str(value).split()))[1:-1], 300)
+        for name, value in event.items()
+    }
+    text = _(EVENTS[event["type"]].sentence) if event["type"] in EVENTS else event["type"]  # of another release
+    sentence: str = text % fields
+    return sentence[:1].upper() + sentence[1:]
 
 
 # ------------------------------------------------------------------------- charts
@@ -243,10 +271,10 @@ PRECISIONS = {
 }
 
 
-def activity(counter: str, precision: Precision) -> dict[str, Any]:
+def activity(counter: CounterStatus, precision: Precision) -> dict[str, Any]:
     """Return the activity of a counter, in two round trips, one for each time-sliced counter: a table, newest slice
-    first; and for the charts of its columns the totals by title, the labels of the axis as JSON, and the separator of
-    thousands."""
+    first, which says what slices are incomplete; for the charts of its columns the totals by title, the labels of the
+    axis as JSON, and the separator of thousands; and since when more than the newest slice is incomplete."""
     last = int(time.time()) // precision.seconds * precision.seconds
     starts = range(last, last - precision.slots * precision.seconds, -precision.seconds)
     # Slices of a day are days in UTC. West of Greenwich, they would be named after the previous day.
@@ -254,16 +282,20 @@ def activity(counter: str, precision: Precision) -> dict[str, Any]:
     times = [datetime.fromtimestamp(start, tz) for start in starts]
     columns: dict[str, list[int]] = {}
     for title, what in ((_("Added"), "added"), (_("Removed"), "removed")):
-        found = dict(TimeSeries().get_counter(f"{counter}:{what}", precision.seconds))
+        found = dict(TimeSeries().get_counter(f"{counter.counter}:{what}", precision.seconds))
         columns[title] = [found.get(start, 0) for start in starts]
-    rows = [
-        [date(start, precision.name), *map(grouped, counts)]
-        for start, *counts in zip(times, *columns.values(), strict=True)
-    ]
+    waited = counter.age if counter.age > MAX_MISSED_SECONDS else 0
+    complete_until = counter.off_since or time.time() - waited
+    names = [date(start, precision.name) for start in times]
+    incomplete = sum(start + precision.seconds > complete_until for start in starts)
+    for i in range(incomplete):
+        names[i] = format_html('{} <span class="nc-incomplete">{}</span>', names[i], _("incomplete"))
+    rows = [[name, *map(grouped, counts)] for name, *counts in zip(names, *columns.values(), strict=True)]
     formats = [precision.labels.get(getattr(start, precision.unit), "") for start in times]
     return {
         "table": Table([_("Time"), *columns], rows),
         "totals": {title: grouped(sum(column)) for title, column in columns.items()},
         "labels": json.dumps([format and date(start, format) for start, format in zip(times, formats, strict=True)]),
         "separator": grouped(1000)[1:-3],
+        "incomplete_since": incomplete > 1 and moment(complete_until, precision.name).removesuffix("."),
     }

@@ -32,7 +32,7 @@ def duration(seconds: float) -> str:
             return text % grouped(int(seconds // length))
     if 0 < seconds < 1:
         return pgettext("milliseconds", "%s ms") % grouped(math.ceil(1000 * seconds))
-    return pgettext("seconds", "%s s") % floatformat(int(seconds) if seconds >= 10 else seconds, -1)
+    return pgettext("seconds", "%s s") % floatformat(int(seconds) if seconds >= 10 else round(seconds, 1), -1)
 
 
 def moment(timestamp: float, style: str = "DATETIME_FORMAT") -> str:

@@ -25,11 +25,9 @@ from ..models import DoubtRequest
 from ..places import LocalCounter, Place, at, here, visible_counters
 from ..redis.client import RECENT_SECONDS, client_of, trouble_call
 from ..redis.replies import as_text
+from ..upkeep.flush import MAX_AGE_SECONDS
 from ..upkeep.phases import NOT_READY, Phase, lost, seconds_to_wait, situation_of
 from .display import duration, grouped, moment
-
-MAX_AGE_SECONDS = 300.0
-"""Seconds that work may wait for the flusher before that is a problem."""
 
 MAX_MISSED_SECONDS = 90.0
 """Seconds that changes which Redis has missed may wait for the flusher: cron runs it every minute."""
@@ -152,7 +150,7 @@ class CounterStatus:
     def problems(self, max_age: float = MAX_AGE_SECONDS) -> Iterator[Problem]:
         """Yield what is wrong with the counter, for which the flusher's work may wait for ``max_age`` seconds."""
         if self.error:
-            yield Problem(self.name, "unreachable", *self._unreachable(), self.error)
+            yield Problem(self.name, "unreachable", *self._unreachable())
         if self.off_since:
             text = _("Counting has been off since %(since)s.") % {"since": moment(self.off_since).removesuffix(".")}
             more = _("Reads count rows, and nothing is flushed. Run `manage.py counting on` when the incident is over.")
@@ -191,7 +189,7 @@ class CounterStatus:
         if self.age > max_age:
             text = _("The flusher's work has waited for %(age)s, more than %(limit)s.")
             text %= {"age": duration(self.age), "limit": duration(max_age)}
-            more = _("Is flush_counters running, with the current code?")
+            more = _("Start flush_counters, or restart it if it is running.")
             yield Problem(self.name, "backlog", text, more, since=time.time() - self.age)
         elif self.missed_age and self.missed_age > MAX_MISSED_SECONDS:
             text = _("Redis may have missed changes, the oldest %(age)s ago.") % {"age": duration(self.missed_age)}
@@ -203,13 +201,12 @@ class CounterStatus:
             more = _("Find out whether processes are killed, Redis answers too late, or a COMMIT takes that long.")
             yield Problem(self.name, "overdue", text, more)
 
-    def _unreachable(self) -> tuple[str, str]:
-        with suppress(CounterError):
-            if client_of(options.CACHE_ALIAS).breaker.down_since is not None:
-                text = _("Redis cannot be used. Counts are right, but slower.")
-                more = _("Reads count rows until Redis is back: start it, or find out why it does not answer.")
-                return text, more
-        return _("The state could not be read."), _("Is the database running, and migrated?")
+    def _unreachable(self) -> tuple[str, str, str]:
+        if outage := why_redis_is_down():
+            text = _("Redis cannot be used. Counts are right, but slower.")
+            more = _("Reads count rows until Redis is back: start it, or find out why it does not answer.")
+            return text, more, outage
+        return _("The state could not be read."), _("Is the database running, and migrated?"), self.error
 
     def deploy(self) -> Iterator[Problem]:
         """Yield until when rows are counted, if a deploy is under way: nothing is wrong, but nothing is flushed."""
@@ -231,7 +228,8 @@ class CounterStatus:
                 "for raw SQL, a trigger or a restored backup."
             )
             yield Problem(self.name, "wrong", text, more)
-        if self.walk_age and 0 < 2 * options.WALK_SECONDS < self.walk_age and not self.off_since:
+        is_backlog = self.is_idle and self.age > MAX_AGE_SECONDS  # a problem, which says the same
+        if self.walk_age and 0 < 2 * options.WALK_SECONDS < self.walk_age and not self.off_since and not is_backlog:
             if self.is_idle:
                 text = _("The flusher has not run for %(age)s.") % {"age": duration(self.last_run or 0)}
                 more = _("Stored totals are old until it does. Is flush_counters running?")
@@ -320,10 +318,19 @@ def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: f
     problems: list[Problem] = []
     if trouble and trouble.goes_on:
         text = _("Processes had trouble with Redis within the last minute, and counted rows.")
-        problems.append(Problem(None, "redis", text, "", trouble.reason, time.time() - trouble.age - trouble.lasted))
+        more = _("Counts are right, but slower. If this goes on, find out why.")
+        problems.append(Problem(None, "redis", text, more, trouble.reason, time.time() - trouble.age - trouble.lasted))
     problems += [problem for counter in counters.values() for problem in counter.problems(max_age)]
     warnings = [warning for counter in counters.values() for warning in counter.warnings()]
     return Status(counters, tuple(problems), tuple(warnings), trouble)
+
+
+def why_redis_is_down() -> str:
+    """Return why Redis does not answer this process; empty if it does."""
+    with suppress(CounterError):
+        breaker = client_of(options.CACHE_ALIAS).breaker
+        return breaker.reason if breaker.down_since is not None else ""
+    return ""
 
 
 def read_trouble() -> Trouble | None:

@@ -34,6 +34,9 @@ from .phases import row_in_force, state_row
 OWNERS_PER_CHUNK = 20_000
 """The most owners that a statement stores, and that are in memory."""
 
+MAX_AGE_SECONDS = 300.0
+"""Seconds that work may wait for the flusher before that is a problem."""
+
 MAX_COMPARED_TOTAL = 100
 """The highest cached total, without its sign, that a flush compares with the rows."""
 
@@ -97,8 +100,12 @@ class Flush:
         while self.mark.stored(batch) < size:
             if not self._flush_chunk(batch, size):
                 return False
-        is_another_flushers = batch != new
-        return buffer.drop(batch, self.mark) and is_another_flushers
+        waited = buffer.drop(batch, self.mark)
+        if waited is None:
+            return False
+        if waited > MAX_AGE_SECONDS:
+            report("late", self.counter, owners=size, minutes=waited // 60)
+        return batch != new  # it was another flusher's
 
     def _flush_chunk(self, batch: str, size: int) -> bool:
         """Store the next owners of a batch, behind those that the mark says are stored. Returns whether to go on."""

@@ -142,6 +142,7 @@ def test_a_login_that_fails_says_why_where_the_focus_is(visit):
     page.fill("[name=password]", "x")
     page.press("[name=password]", "Enter")
     expect(page.locator(":focus")).to_have_accessible_description(re.compile("^Please enter a correct username"))
+    expect(page).to_have_title("Error: Log in · Demo")
 
 
 def test_a_filter_keeps_the_focus(visit):
@@ -221,6 +222,10 @@ def test_the_dashboard_shows_where_the_focus_is(visit, scheme):
     page = visit("admin", color_scheme=scheme, viewport={"width": 500, "height": 900})
     page.goto(DASHBOARD)
     wait_until(lambda: page.evaluate(DRAWN))
+    tables = page.locator(".nc-table:visible")
+    assert tables.count() == 3
+    assert tables.evaluate_all("all => all.every(each => each.scrollWidth <= each.clientWidth)"), "a column is cut off"
+    page.get_by_text("As a table").click()
     for part in (
         ".nc-panel button >> nth=0",
         ".nc-table[tabindex] >> nth=0",

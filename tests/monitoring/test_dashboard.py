@@ -22,7 +22,7 @@ from notifications_counter.timeseries import update_counters
 from notifications_counter.upkeep.findings import record
 from notifications_counter.upkeep.phases import state_row
 from notifications_counter.upkeep.switch import switch_off
-from tests.support import entries, messages, notify, redis_out_of_reach, unheard
+from tests.support import create, entries, messages, notify, redis_out_of_reach, unheard
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
@@ -73,24 +73,28 @@ def test_since_when_all_is_well_or_not(admin_client, url, few_healed, redis_clie
     redis_client.hset(second.buffer.key("state"), "pending_since", now - 80000)
     redis_client.zadd(second.buffer.key("pending"), {"7": 1})
     response = admin_client.get(url)
-    assert health(response).startswith(f"Something has been wrong{since(now - 80000)}")
+    assert health(response).startswith("The flusher's work has waited for 22 h, more than 5 min. Start")
+    assert "A count could not be stored" in health(response)
     assert response.context["counter"] == second.name
     shown = numbers(response, second.name)
     assert (shown["Skipped"], shown["Waiting"], shown["State"]) == ("1", "1", "has a problem")
     assert admin_client.get(url, {"counter": first.name}).context["counter"] == first.name
+    redis_client.hset(first.buffer.key("state"), "pending_since", now - 70000)
+    redis_client.zadd(first.buffer.key("pending"), {"7": 1})
+    assert health(admin_client.get(url)).startswith(f"Something has been wrong{since(now - 80000)}")
 
 
 def test_counters_events_and_the_server(admin_client, url, few_healed, alice):
     notify(alice)
     call_command("flush_counters", verbosity=0)
     state_row(unread).update(walk_speed="full speed", walked_to="7")
-    history.record_event({"type": "skipped", "counter": "unread", "owners": 1, "examples": "\0: full" + 999 * "x"})
+    history.record_event({"type": "skipped", "counter": "unread", "owners": 1, "examples": "[1,\t2]: \0" + 999 * "x"})
     response = admin_client.get(url)
     shown = numbers(response)
     assert shown["State"] == "walking, up to owner 7"
-    assert re.fullmatch(r"just now|\d+ s ago", shown["Last flush"])
+    assert re.fullmatch(r"just now|\d+ s ago", shown["Flusher ran"])
     page = said(response.content.decode())
-    for text in ("Walk complete", "\\x00: full", "x…", "noeviction"):
+    for text in ("Walk complete", "[1, 2]: \\x00x", "x…", "noeviction"):
         assert text in page
     assert re.search(r"(Redis|Valkey) \d+\.\d+", page)
 
@@ -100,9 +104,9 @@ def test_counters_events_and_the_server(admin_client, url, few_healed, alice):
     [
         ({"overdue": 2, "in_flight": 2, "last_run": 1.0}, "in order", set()),
         ({"overdue": 11, "in_flight": 11}, "has a problem", {"State", "In flight"}),
-        ({"age": 400, "waiting": 3}, "has a problem", {"State", "Waiting", "Oldest", "Last flush"}),
+        ({"age": 400, "waiting": 3}, "has a problem", {"State", "Waiting", "Oldest", "Flusher ran"}),
         ({"walk_age": 3 * 86400, "last_run": 1.0}, "needs a look", {"State"}),
-        ({"walk_age": 3 * 86400, "last_run": 2.0 * 86400}, "needs a look", {"State", "Oldest", "Last flush"}),
+        ({"walk_age": 3 * 86400, "last_run": 2.0 * 86400}, "needs a look", {"State", "Oldest", "Flusher ran"}),
         ({"wrong": 1}, "in order", {"Wrong counts"}),
     ],
 )
@@ -117,15 +121,36 @@ def test_the_cells_that_a_problem_is_about_are_marked(found, state, marked):
     assert "overdue" not in found or strip_tags(cells["In flight"]) == f"{each.in_flight} ({each.overdue} overdue)"
 
 
+def test_a_flusher_that_was_late_leaves_an_event(admin_client, url, few_healed, redis_client, alice):
+    """Until it comes back, the charts end where the oldest change began to wait."""
+    create(alice)
+    assert "Incomplete since" not in admin_client.get(url, {"by": "minute"}).text
+    began = int(time.time()) // 60 * 60 - 600
+    redis_client.hset(unread.buffer.key("state"), "pending_since", began)
+    response = admin_client.get(url)
+    *_, oldest = [time for time, *_ in response.context["activity"]["table"].rows if "incomplete" in time]
+    assert oldest.startswith(moment(began, "TIME_FORMAT"))
+    assert f"Incomplete since {moment(began, 'TIME_FORMAT').removesuffix('.')} ." in said(response.text)
+    call_command("flush_counters", verbosity=0)
+    response = admin_client.get(url)
+    assert "Incomplete since" not in response.text
+    [(_, sentence, counter), *_] = response.context["events"].rows
+    assert re.fullmatch(r"Flusher was late: 1 owner\(s\) had waited, the first for 1[01] min\.", sentence)
+    assert counter == "unread"
+    assert health(response).startswith(f"All has been well{since(history.latest(1, 'late')[0]['timestamp'])}")
+
+
 def test_without_redis_the_page_says_so(admin_client, url):
     with redis_out_of_reach():
-        said = health(admin_client.get(url))
+        admin_client.get(url)
+        said = health(admin_client.get(url))  # when it is not asked again
     assert said.startswith("Redis cannot be used. Counts are right, but slower. Reads count rows until Redis is back")
-    assert said.endswith("[unreachable]")
+    assert "asked again" not in said
+    assert said.endswith("[unreachable] Counters, charts and events are read from Redis, and come back with it.")
 
 
 def test_trouble_with_redis_that_is_over_is_told_as_such(admin_client, url, few_healed, redis_client):
-    """In amber, until it is so long ago that all is well."""
+    """In amber, until it is so long ago that all is well. It is among the events."""
     now = int(time.time())
     key = f"{{{options.KEY_PREFIX}:trouble}}"
     for ago, begins, state in (
@@ -137,7 +162,7 @@ def test_trouble_with_redis_that_is_over_is_told_as_such(admin_client, url, few_
         response = admin_client.get(url)
         assert health(response).startswith(begins)
         assert f'"nc-health {state}"' in response.text
-    assert "processes had trouble with Redis: “ a timeout ”." in health(response)
+    assert "Processes had trouble with Redis, and counted rows: a timeout" in said(response.text)
 
 
 # ------------------------------------------------------------------------------------------------------- charts
@@ -198,3 +223,4 @@ def test_buttons_work_where_requests_are_transactions(admin_client, url, few_hea
     assert admin_client.post(url, {"flush": "", "counter": "nothing"}).status_code == 400
     switch_off(unread)
     assert press("flush").startswith("Counter unread: 0 owners were flushed. Counting has been off since")
+    assert health(admin_client.get(url)).count("since") == 1

@@ -26,7 +26,7 @@ from notifications_counter import tasks
 from notifications_counter.buffer.types import EVERYONE
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import DoubtRequest
-from notifications_counter.monitoring.status import read_counter
+from notifications_counter.monitoring.status import CounterStatus, read_counter
 from notifications_counter.redis.calls import command
 from notifications_counter.upkeep.phases import Phase, state_row
 from tests.support import announce, create, entries, notify, redis_out_of_reach
@@ -101,7 +101,7 @@ def test_check_says_a_sentence_for_each_thing_that_is_wrong(few_healed):
 def test_check_fails_when_something_waits_for_too_long(few_healed):
     waiting_since(200)
     assert check() == ("All is well. The flusher's work has waited for 3 min; up to 5 min is normal.\n", "")
-    assert re.match(r"unread: .* waited for 3 min, more than 100 s\. Is flush_", check("--max-age", "100")[1])
+    assert re.match(r"unread: .* waited for 3 min, more than 100 s\. Start flush_", check("--max-age", "100")[1])
 
 
 def test_check_says_when_redis_may_have_missed_changes(few_healed):
@@ -158,7 +158,7 @@ def killed(few_healed) -> None:
 
 
 def test_a_walk_on_which_nobody_works_is_a_problem(killed, health, scrape, admin_client):
-    told = "The flusher's work has waited for 6 min, more than 5 min. Is "
+    told = "The flusher's work has waited for 6 min, more than 5 min. Start "
     assert check()[1].startswith(f"unread: {told}")
     assert told in health()[1]
     page = admin_client.get(reverse("admin:notifications_counter_dashboard_changelist")).text
@@ -257,6 +257,14 @@ def test_a_walk_that_comes_to_nobody_in_time_is_a_warning(few_healed, days, is_s
         assert (told in check()[0]) == is_shown
     with entries(WALK_SECONDS=0):
         assert "walk" not in check()[0]
+
+
+def test_a_flusher_that_is_away_is_told_once():
+    days = {"walk_age": 3 * 86400, "last_run": 2 * 86400}
+    with entries(WALK_SECONDS=86400):
+        for age, kind in ((0, "walk"), (400, "backlog")):
+            status = CounterStatus("unread", "unread", "default", None, age=age, **days)
+            assert [each.kind for each in (*status.problems(), *status.warnings())] == [kind]
 
 
 def test_a_database_that_is_out_of_reach(child_environment):

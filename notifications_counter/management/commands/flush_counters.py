@@ -10,10 +10,10 @@ from django.db import close_old_connections
 from ...counters import Counter, all_counters
 from ...failures import Failures, at_each
 from ...monitoring.display import duration
-from ...monitoring.status import MAX_AGE_SECONDS, read_status, sentences
+from ...monitoring.status import read_status, sentences
 from ...places import LocalCounter
 from ...reports import logger
-from ...upkeep.flush import heal_and_flush
+from ...upkeep.flush import MAX_AGE_SECONDS, heal_and_flush
 from ..console import CounterCommand, add_places, at_least, find_counters, number
 
 

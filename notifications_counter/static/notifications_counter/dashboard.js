@@ -8,25 +8,31 @@
   const draw = (charts) => {
     const { labels, separator } = charts.dataset;
     const style = getComputedStyle(charts.querySelector("canvas"));
-    const { color, direction, fill, stroke, caretColor: unfinished, fontFamily: family } = style;
+    const { color, direction, fill, stroke, stopColor: pale, fontFamily: family } = style;
     const start = direction === "rtl" ? "right" : "left";
     const font = { family, size: 11 };
     const axis = JSON.parse(labels);
     const rows = [...charts.nextElementSibling.querySelectorAll("tbody tr")];
     if (start === "left") [axis, rows].forEach((newestFirst) => newestFirst.reverse());
     const times = rows.map((row) => row.cells[0].textContent);
-    const newest = start === "left" ? rows.length - 1 : 0;
+    const incomplete = rows.filter((row) => row.querySelector(".nc-incomplete"));
     const canvases = [...charts.querySelectorAll("canvas")];
     const columns = canvases.map((_, i) => rows.map((row) => row.cells[i + 1].textContent));
     const numbersOf = (texts) => texts.map((text) => Number(text.replace(/[^\d-]/g, "")) || null);
     const most = Math.max(...columns.flatMap(numbersOf));
-    const fills = rows.map((_, i) => (i === newest ? unfinished : fill));
+    const fills = rows.map((row) => (incomplete.includes(row) ? pale : fill));
+    const shade = ({ ctx, chartArea: { left, right, top, bottom } }) => { // where a flush is late
+      const width = ((right - left) * incomplete.length) / rows.length;
+      ctx.fillStyle = stroke;
+      if (incomplete.length > 1) ctx.fillRect(start === "left" ? right - width : left, top, width, bottom - top);
+    };
     canvases.forEach((canvas, i) => {
       const texts = columns[i];
       const own = Math.max(...numbersOf(texts));
       Chart.getChart(canvas)?.destroy();
       new Chart(canvas, {
         type: "bar",
+        plugins: [{ id: "shade", beforeDraw: shade }],
         data: {
           labels: times,
           datasets: [{ data: numbersOf(texts), backgroundColor: fills, hoverBackgroundColor: color }],
