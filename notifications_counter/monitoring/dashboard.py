@@ -228,7 +228,7 @@ def event_table(trouble: Trouble | None) -> Table:
     today = moment(time.time(), "DATE_FORMAT")
     for timestamp, sentence, counter in events[:MAX_EVENTS_SHOWN]:
         is_of_today = moment(timestamp, "DATE_FORMAT") == today
-        when = moment(timestamp, "TIME_FORMAT" if is_of_today else "DATETIME_FORMAT")
+        when = moment(timestamp, "H:i:s" if is_of_today else "DATETIME_FORMAT")
         rows.append([when, sentence, counter])
     return Table([_("Time"), _("Event"), _("Counter")], rows, numbers=3, stacks=True)
 
