@@ -3,6 +3,7 @@
 import inspect
 import re
 import shlex
+from logging import DEBUG, ERROR, INFO, WARNING
 from pathlib import Path
 
 import pytest
@@ -87,8 +88,8 @@ def test_every_option_of_a_command_is_in_its_section(name: str) -> None:
 
 def test_every_system_check_is_documented() -> None:
     code = "".join(path.read_text() for path in PACKAGE.glob("checks/*.py"))
-    ids = [f"`notifications_counter.{name}`" for name in sorted(set(re.findall(r'"([EW]\d{3})"', code)))]
-    assert re.findall(r"^\| (`.+?`) \|", page("reference/checks.md"), re.MULTILINE) == ids
+    told = re.findall(r"^- \*\*`notifications_counter\.(.+?)`", page("reference/checks.md"), re.MULTILINE)
+    assert sorted(told) == sorted(set(re.findall(r'"([EW]\d{3})"', code)))
 
 
 def test_every_name_of_the_inbox_is_documented() -> None:
@@ -132,9 +133,14 @@ def test_every_public_name_is_documented(name: str, heading: str, documented: li
 
 
 def test_every_event_is_documented_with_its_fields() -> None:
-    rows = re.findall(r"^\| `(\w+)` \|(.*?)\|", section(page("howto/monitor.md"), "The log"), re.MULTILINE)
-    said = {event: set(re.findall(r"%\((\w+)\)", about.sentence)) for event, about in EVENTS.items()}
-    assert {event: set(re.findall(r"\w+", fields)) for event, fields in rows} == said
+    text = page("howto/monitor.md")
+    levels = {"Errors": ERROR, "Warnings": WARNING, "At level INFO": INFO, "At level DEBUG": DEBUG}
+    items = re.compile(r"^- `(\w+)`(?: \((.*?)\))?", re.MULTILINE)
+    found = [
+        (name, fields, level) for title, level in levels.items() for name, fields in items.findall(section(text, title))
+    ]
+    said = {name: (set(re.findall(r"%\((\w+)\)", about.sentence)), about.level) for name, about in EVENTS.items()}
+    assert {name: (set(re.findall(r"\w+", fields)), level) for name, fields, level in found} == said
 
 
 def test_every_error_and_signal_is_documented() -> None:
@@ -157,8 +163,7 @@ def test_every_metric_is_documented_and_has_an_alert() -> None:
     from notifications_counter.contrib.prometheus import PREFIX, CounterCollector
 
     metrics = {m.name.removeprefix(PREFIX) + "_total" * (m.type == "counter") for m in CounterCollector().describe()}
-    rows = first_cells(section(page("howto/monitor.md"), "Metrics")) - {"metric"}
-    assert {f"`{name}`" for name in metrics} == rows
+    assert set(re.findall(r"^- `(\w+)`", section(page("howto/monitor.md"), "Metrics"), re.MULTILINE)) == metrics
     assert set(re.findall(rf"{PREFIX}(\w+)", page("howto/alerts.yml"))) == metrics
 
 
