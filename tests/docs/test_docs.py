@@ -58,9 +58,9 @@ def section(text: str, heading: str) -> str:
     return rest[: end.start()] if end else rest
 
 
-def first_cells(text: str) -> set[str]:
-    """The first cell of each row of the tables."""
-    return set(re.findall(r"^\| (.+?) \|", text, re.MULTILINE)) - {"|"}
+def items(text: str) -> set[str]:
+    """What the items of lists begin with, if it is code."""
+    return set(re.findall(r"^- (?:\*\*)?`(.+?)`", text, re.MULTILINE))
 
 
 def python_blocks(text: str) -> list[str]:
@@ -82,23 +82,23 @@ def test_every_option_of_a_command_is_in_its_section(name: str) -> None:
         return {action.option_strings[-1] for action in actions if action.option_strings}
 
     own = options(load_command_class(get_commands()[name], name)) - options(BaseCommand())
-    items = re.findall(r"^- (`--.+?): ", section(page("reference/commands.md"), f"`{name}`"), re.MULTILINE)
-    assert own == {option for item in items for option in re.findall(r"`(--[\w-]+)", item)}
+    told = re.findall(r"^- (`--.+?): ", section(page("reference/commands.md"), f"`{name}`"), re.MULTILINE)
+    assert own == {option for item in told for option in re.findall(r"`(--[\w-]+)", item)}
 
 
 def test_every_system_check_is_documented() -> None:
     code = "".join(path.read_text() for path in PACKAGE.glob("checks/*.py"))
-    told = re.findall(r"^- \*\*`notifications_counter\.(.+?)`", page("reference/checks.md"), re.MULTILINE)
-    assert sorted(told) == sorted(set(re.findall(r'"([EW]\d{3})"', code)))
+    ids = {f"notifications_counter.{name}" for name in re.findall(r'"([EW]\d{3})"', code)}
+    assert items(page("reference/checks.md")) == ids
 
 
 def test_every_name_of_the_inbox_is_documented() -> None:
     text = page("reference/inbox.md")
-    names = {f"`{urls.app_name}:{pattern.name}`" for pattern in urls.urlpatterns}
-    assert {name for name in first_cells(section(text, "URLs")) if ":" in name} == names
+    names = [f"{urls.app_name}:{pattern.name}" for pattern in urls.urlpatterns]
+    assert sorted(re.findall(r"^\| `(.+?)` \|", section(text, "URLs"), re.MULTILINE)) == sorted(names)
     templates = {f"`{path.name}`" for path in PACKAGE.glob("inbox/templates/notifications_inbox/*.html")}
     assert {*re.findall(r"`\w+\.html`", section(text, "Templates"))} == templates
-    assert first_cells(section(text, "Template tags")) == {f"`{{% {name} %}}`" for name in register.tags}
+    assert items(section(text, "Template tags")) == {f"{{% {name} %}}" for name in register.tags}
     kinds = {name for module in (api, views) for name in re.findall(r"^class (\w+)", inspect.getsource(module), re.M)}
     assert not [name for name in kinds - {"OwnNotifications", "PageView", "Refused"} if f"`{name}`" not in text]
 
@@ -135,9 +135,9 @@ def test_every_public_name_is_documented(name: str, heading: str, documented: li
 def test_every_event_is_documented_with_its_fields() -> None:
     text = page("howto/monitor.md")
     levels = {"Errors": ERROR, "Warnings": WARNING, "At level INFO": INFO, "At level DEBUG": DEBUG}
-    items = re.compile(r"^- `(\w+)`(?: \((.*?)\))?", re.MULTILINE)
+    event = re.compile(r"^- `(\w+)`(?: \((.*?)\))?", re.MULTILINE)
     found = [
-        (name, fields, level) for title, level in levels.items() for name, fields in items.findall(section(text, title))
+        (name, fields, level) for title, level in levels.items() for name, fields in event.findall(section(text, title))
     ]
     said = {name: (set(re.findall(r"%\((\w+)\)", about.sentence)), about.level) for name, about in EVENTS.items()}
     assert {name: (set(re.findall(r"\w+", fields)), level) for name, fields, level in found} == said
@@ -146,16 +146,15 @@ def test_every_event_is_documented_with_its_fields() -> None:
 def test_every_error_and_signal_is_documented() -> None:
     text = page("reference/api.md")
     errors = re.findall(r"^class (\w+)", inspect.getsource(exceptions), re.MULTILINE)
-    assert first_cells(section(text, "Errors")) == {f"`{name}`" for name in errors}
+    assert items(section(text, "Errors")) == set(errors)
     found = [f"`{name}`" for name, value in vars(signals).items() if isinstance(value, Signal)]
     assert sorted(headings(section(text, "Signals"))) == sorted(found)
 
 
 def test_every_kind_of_problem_is_in_the_runbook() -> None:
     kinds = set(re.findall(r'Problem\([\w.]+, "(\w+)"', Path(status.__file__).read_text()))
-    told = re.findall(r"^- \*\*`(\w+)`", section(page("howto/runbook.md"), "What `--check` says"), re.MULTILINE)
     phases = {Phase.NEW, Phase.REPLACED, Phase.DEPLOYING, Phase.DUE}
-    assert set(told) == kinds | phases
+    assert items(section(page("howto/runbook.md"), "What `--check` says")) == kinds | phases
 
 
 def test_every_metric_is_documented_and_has_an_alert() -> None:
@@ -163,7 +162,7 @@ def test_every_metric_is_documented_and_has_an_alert() -> None:
     from notifications_counter.contrib.prometheus import PREFIX, CounterCollector
 
     metrics = {m.name.removeprefix(PREFIX) + "_total" * (m.type == "counter") for m in CounterCollector().describe()}
-    assert set(re.findall(r"^- `(\w+)`", section(page("howto/monitor.md"), "Metrics"), re.MULTILINE)) == metrics
+    assert items(section(page("howto/monitor.md"), "Metrics")) == metrics
     assert set(re.findall(rf"{PREFIX}(\w+)", page("howto/alerts.yml"))) == metrics
 
 
