@@ -7,9 +7,11 @@ from logging import DEBUG, ERROR, INFO, WARNING
 from pathlib import Path
 
 import pytest
+from django.core.checks import run_checks
 from django.core.management import get_commands, load_command_class
 from django.core.management.base import BaseCommand
 from django.dispatch import Signal
+from django.test import override_settings
 
 from benchmarks.__main__ import BLOCK, COLLECTED, FILLED, QUESTIONS
 from notifications_counter import exceptions, signals
@@ -90,6 +92,15 @@ def test_every_system_check_is_documented() -> None:
     code = "".join(path.read_text() for path in PACKAGE.glob("checks/*.py"))
     ids = {f"notifications_counter.{name}" for name in re.findall(r'"([EW]\d{3})"', code)}
     assert items(page("reference/checks.md")) == ids
+
+
+def test_messages_are_shown_as_they_are() -> None:
+    with override_settings(NOTIFICATIONS_COUNTER={"TOTAL_TLL": 60}):
+        [message] = [each for each in run_checks() if each.id == "notifications_counter.E001"]
+    assert str(message) in page("reference/checks.md")
+    cause = "Error 111 connecting to 127.0.0.1:6379. Connection refused."
+    fields = {"cache": "counters", "reason": cause, "seconds": 6}
+    assert all(EVENTS[event].sentence % fields in page("howto/monitor.md") for event in ("redis_lost", "redis_found"))
 
 
 def test_every_name_of_the_inbox_is_documented() -> None:
