@@ -33,7 +33,18 @@ from .upkeep.walk import recount
 
 
 class Counter(Declaration):
-    """An exact count of rows for each owner. See ``Declaration`` for the arguments."""
+    """An exact count of rows for each owner.
+
+    ``name``         1 to 100 characters; part of the keys in Redis
+    ``source``       the counted model, as ``"app.Model"``
+    ``owner``        its foreign key to the owner; or several columns, any of which may be a foreign key
+    ``condition``    a Q over the row's own columns that says which rows count
+    ``sum``          an integer column of the source: the count is its sum over these rows, where NULL is 0
+    ``totals``       a subclass of BaseCount whose one-to-one primary key is the owner; for several columns, a model
+                     with columns of the same names, as its composite primary key or under a unique constraint
+    ``field``        its integer field for the count, a BigIntegerField for a sum
+    ``is_used``      False for a built-in counter that the site does not use: it cannot be used, and nothing is counted
+    """
 
     # ------------------------------------------------------------------ reads
     def count(self, owner: object) -> int:

@@ -61,18 +61,7 @@ def _find_counters() -> dict[str, tuple[Declaration, ...]]:
 
 
 class Declaration(Owners):
-    """Which rows a counter counts, for whom, and where the totals are stored.
-
-    ``name``         1 to 100 characters; part of the keys in Redis
-    ``source``       the counted model, as ``"app.Model"``
-    ``owner``        its foreign key to the owner; or several columns, any of which may be a foreign key
-    ``condition``    a Q over the row's own columns that says which rows count
-    ``sum``          an integer column of the source: the count is its sum over these rows, where NULL is 0
-    ``totals``       a subclass of BaseCount whose one-to-one primary key is the owner; for several columns, a model
-                     with columns of the same names, as its composite primary key or under a unique constraint
-    ``field``        its integer field for the count, a BigIntegerField for a sum
-    ``is_used``      False for a built-in counter that the site does not use. It is not registered, and cannot be used
-    """
+    """Which rows a counter counts, for whom, and where the totals are stored: ``Counter`` explains the arguments."""
 
     def __init__(
         self,

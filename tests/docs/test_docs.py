@@ -3,12 +3,15 @@
 import inspect
 import re
 import shlex
+from logging import DEBUG, ERROR, INFO, WARNING
 from pathlib import Path
 
 import pytest
+from django.core.checks import run_checks
 from django.core.management import get_commands, load_command_class
 from django.core.management.base import BaseCommand
 from django.dispatch import Signal
+from django.test import override_settings
 
 from benchmarks.__main__ import BLOCK, COLLECTED, FILLED, QUESTIONS
 from notifications_counter import exceptions, signals
@@ -57,9 +60,9 @@ def section(text: str, heading: str) -> str:
     return rest[: end.start()] if end else rest
 
 
-def first_cells(text: str) -> set[str]:
-    """The first cell of each row of the tables."""
-    return set(re.findall(r"^\| (.+?) \|", text, re.MULTILINE)) - {"|"}
+def items(text: str) -> set[str]:
+    """What the items of lists begin with, if it is code."""
+    return set(re.findall(r"^- (?:\*\*)?`(.+?)`", text, re.MULTILINE))
 
 
 def python_blocks(text: str) -> list[str]:
@@ -71,7 +74,7 @@ def test_every_setting_and_command_has_a_section() -> None:
         assert headings(page(f"reference/{name}.md"))[1:] == [f"`{thing}`" for thing in things]
     for name, entry in ENTRIES.items():
         default = repr(entry.default).replace("'", '"')
-        assert f"| [`{name}`](#{name.lower()}) | `{default}` |" in page("reference/settings.md")
+        assert section(page("reference/settings.md"), f"`{name}`").startswith(f"\nDefault: `{default}`")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -81,23 +84,32 @@ def test_every_option_of_a_command_is_in_its_section(name: str) -> None:
         return {action.option_strings[-1] for action in actions if action.option_strings}
 
     own = options(load_command_class(get_commands()[name], name)) - options(BaseCommand())
-    rows = first_cells(section(page("reference/commands.md"), f"`{name}`"))
-    assert own == {re.match(r"`(\S+?)[ `]", row)[1] for row in rows if row.startswith("`--")}
+    told = re.findall(r"^- (`--.+?): ", section(page("reference/commands.md"), f"`{name}`"), re.MULTILINE)
+    assert own == {option for item in told for option in re.findall(r"`(--[\w-]+)", item)}
 
 
 def test_every_system_check_is_documented() -> None:
     code = "".join(path.read_text() for path in PACKAGE.glob("checks/*.py"))
-    ids = [f"`notifications_counter.{name}`" for name in sorted(set(re.findall(r'"([EW]\d{3})"', code)))]
-    assert re.findall(r"^\| (`.+?`) \|", page("reference/checks.md"), re.MULTILINE) == ids
+    ids = {f"notifications_counter.{name}" for name in re.findall(r'"([EW]\d{3})"', code)}
+    assert items(page("reference/checks.md")) == ids
+
+
+def test_messages_are_shown_as_they_are() -> None:
+    with override_settings(NOTIFICATIONS_COUNTER={"TOTAL_TLL": 60}):
+        [message] = [each for each in run_checks() if each.id == "notifications_counter.E001"]
+    assert str(message) in page("reference/checks.md")
+    cause = "Error 111 connecting to 127.0.0.1:6379. Connection refused."
+    fields = {"cache": "counters", "reason": cause, "seconds": 6}
+    assert all(EVENTS[event].sentence % fields in page("howto/monitor.md") for event in ("redis_lost", "redis_found"))
 
 
 def test_every_name_of_the_inbox_is_documented() -> None:
     text = page("reference/inbox.md")
-    names = {f"`{urls.app_name}:{pattern.name}`" for pattern in urls.urlpatterns}
-    assert {name for name in first_cells(section(text, "URLs")) if ":" in name} == names
+    names = [f"{urls.app_name}:{pattern.name}" for pattern in urls.urlpatterns]
+    assert sorted(re.findall(r"^\| `(.+?)` \|", section(text, "URLs"), re.MULTILINE)) == sorted(names)
     templates = {f"`{path.name}`" for path in PACKAGE.glob("inbox/templates/notifications_inbox/*.html")}
     assert {*re.findall(r"`\w+\.html`", section(text, "Templates"))} == templates
-    assert first_cells(section(text, "Template tags")) == {f"`{{% {name} %}}`" for name in register.tags}
+    assert items(section(text, "Template tags")) == {f"{{% {name} %}}" for name in register.tags}
     kinds = {name for module in (api, views) for name in re.findall(r"^class (\w+)", inspect.getsource(module), re.M)}
     assert not [name for name in kinds - {"OwnNotifications", "PageView", "Refused"} if f"`{name}`" not in text]
 
@@ -132,24 +144,28 @@ def test_every_public_name_is_documented(name: str, heading: str, documented: li
 
 
 def test_every_event_is_documented_with_its_fields() -> None:
-    rows = re.findall(r"^\| `(\w+)` \|(.*?)\|", section(page("howto/monitor.md"), "The log"), re.MULTILINE)
-    said = {event: set(re.findall(r"%\((\w+)\)", about.sentence)) for event, about in EVENTS.items()}
-    assert {event: set(re.findall(r"\w+", fields)) for event, fields in rows} == said
+    text = page("howto/monitor.md")
+    levels = {"Errors": ERROR, "Warnings": WARNING, "At level INFO": INFO, "At level DEBUG": DEBUG}
+    event = re.compile(r"^- `(\w+)`(?: \((.*?)\))?", re.MULTILINE)
+    found = [
+        (name, fields, level) for title, level in levels.items() for name, fields in event.findall(section(text, title))
+    ]
+    said = {name: (set(re.findall(r"%\((\w+)\)", about.sentence)), about.level) for name, about in EVENTS.items()}
+    assert {name: (set(re.findall(r"\w+", fields)), level) for name, fields, level in found} == said
 
 
 def test_every_error_and_signal_is_documented() -> None:
     text = page("reference/api.md")
     errors = re.findall(r"^class (\w+)", inspect.getsource(exceptions), re.MULTILINE)
-    assert first_cells(section(text, "Errors")) == {f"`{name}`" for name in errors}
+    assert items(section(text, "Errors")) == set(errors)
     found = [f"`{name}`" for name, value in vars(signals).items() if isinstance(value, Signal)]
     assert sorted(headings(section(text, "Signals"))) == sorted(found)
 
 
 def test_every_kind_of_problem_is_in_the_runbook() -> None:
     kinds = set(re.findall(r'Problem\([\w.]+, "(\w+)"', Path(status.__file__).read_text()))
-    rows = first_cells(section(page("howto/runbook.md"), "What `--check` says"))
     phases = {Phase.NEW, Phase.REPLACED, Phase.DEPLOYING, Phase.DUE}
-    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == kinds | phases
+    assert items(section(page("howto/runbook.md"), "What `--check` says")) == kinds | phases
 
 
 def test_every_metric_is_documented_and_has_an_alert() -> None:
@@ -157,8 +173,7 @@ def test_every_metric_is_documented_and_has_an_alert() -> None:
     from notifications_counter.contrib.prometheus import PREFIX, CounterCollector
 
     metrics = {m.name.removeprefix(PREFIX) + "_total" * (m.type == "counter") for m in CounterCollector().describe()}
-    rows = first_cells(section(page("howto/monitor.md"), "Metrics")) - {"metric"}
-    assert {f"`{name}`" for name in metrics} == rows
+    assert items(section(page("howto/monitor.md"), "Metrics")) == metrics
     assert set(re.findall(rf"{PREFIX}(\w+)", page("howto/alerts.yml"))) == metrics
 
 
@@ -170,7 +185,7 @@ def test_every_figure_is_measured() -> None:
 
 
 def test_walks_name_files_and_functions_that_are_there() -> None:
-    text = page("discussions/a-write.md") + section((ROOT / "CONTRIBUTING.md").read_text(), "Where to start reading")
+    text = section((ROOT / "CONTRIBUTING.md").read_text(), "Where to start reading")
     files = re.findall(r"`([\w/]+(?:/|\.py|\.lua))`", text)
     names = re.findall(r"`(?:\w+\.)*(\w+)(?:\(\))?`", text)
     code = "".join(path.read_text() for path in PACKAGE.rglob("*.py"))

@@ -829,14 +829,34 @@ def explore(start: World, quiet: bool, right: bool, drop: Iterable[str] = ()) ->
 
 
 def lines(found: Found) -> Iterator[str]:
-    """Each move of a history, and what it changes."""
-    before: dict[str, Any] = {}
-    for move, (redis, db, processes) in found.history:
-        now = redis._asdict() | {f"row.{name}": value for name, value in db._asdict().items()}
-        for i, both in enumerate(zip(now.pop("owners"), now.pop("row.owners"), strict=True)):
-            now |= {f"{name}{i or ''}": value for one in both for name, value in one._asdict().items()}
-        changes = ", ".join(f"{name} {v}" for name, v in now.items() if before and before[name] != v)
-        if move:
-            process = type(processes[move.process]).__name__
-            yield f"{f'{process} {move.process}: {move.step} {move.label}':40s} {changes}"
-        before = now
+    """Each move of a history, and what it changes, in the words of the page."""
+    (_, before), *moves = found.history
+    names = names_of(before.processes)
+    for move, after in moves:
+        old, new = told(before), told(after)
+        changes = ", ".join(f"{name} {value}" for name, value in new.items() if old.get(name) != value)
+        read = before.processes[move.process].seen if move.step == "return" else ""
+        step = {"db": "COMMIT"}.get(move.step, move.step)
+        yield f"{names[move.process]:6s} {f'{step} {move.label}{read}':30s} {changes}".rstrip()
+        before = after
+
+
+def names_of(processes: tuple) -> list[str]:
+    """W1 and W2; W if there is only one."""
+    kinds = [type(process).__name__ for process in processes]
+    short = [kind if kind in ("Fault", "Switch") else kind[0] for kind in kinds]
+    return [f"{name}{short[: i + 1].count(name) if short.count(name) > 1 else ''}" for i, name in enumerate(short)]
+
+
+def told(world: World) -> dict[str, Any]:
+    """The state by names; ``0!`` is a flagged total."""
+    redis, db, _ = world
+    things = redis._asdict() | {f"row.{name}": value for name, value in db._asdict().items()}
+    things["intents"] = " ".join(f"{i.number}{' (grounded)' * i.grounded}" for i in redis.intents) or "none"
+    for i, (owner, row) in enumerate(zip(things.pop("owners"), things.pop("row.owners"), strict=True)):
+        both = owner._asdict() | row._asdict()
+        both["total"] = f"{owner.total}{'!' * both.pop('flagged')}"
+        if row.old_rows == row.rows:
+            del both["old_rows"]
+        things |= {f"{name}{i or ''}": value for name, value in both.items()}
+    return {name: "/".join(map(str, value)) if type(value) is Mark else value for name, value in things.items()}

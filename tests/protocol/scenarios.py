@@ -72,8 +72,8 @@ STARTS = {  # by what the names of scenarios begin with
     "first start": UNKNOWN,
     "elsewhere": FRESH,
     "raw SQL": FRESH,
-    "wrong": (Redis((Owner(total=2),)), Database((Row(1, 1),))),
-    "large and wrong": (Redis((Owner(total=6),)), Database((Row(5, 5),), walk="w", walked=0, gentle=True)),
+    "wrong": (Redis((Owner(total=2),)), Database((Row(1, 1, 1),))),
+    "large and wrong": (Redis((Owner(total=6),)), Database((Row(5, 5, 5),), walk="w", walked=0, gentle=True)),
     "walk": (Redis((Owner(total=0),)), Database((Row(),), walk="w", walked=0, gentle=True)),
 }
 WRONG = ("raw SQL", "wrong", "large and wrong", "pending lost", "flushing lost", "in_flight lost", "database back")

@@ -1,15 +1,17 @@
 """The protocol holds in every interleaving, and not without any of its rules. The page and the code tell of each."""
 
 import re
+import shlex
 
 import pytest
 
 from tests.docs.test_docs import PACKAGE, page
 
-from .scenarios import HISTORIES, RULES, SCENARIOS, TOGETHER, explore
+from .scenarios import HISTORIES, RULES, SCENARIOS, TOGETHER, explore, main
 
 pytestmark = pytest.mark.once
 
+PROTOCOL = page("discussions/protocol.md")
 CODE = {path: path.read_text() for kind in ("py", "lua") for path in PACKAGE.rglob(f"*.{kind}")}
 
 
@@ -28,8 +30,15 @@ def test_each_rule_is_needed(rule: str, scenario: str) -> None:
 
 
 def test_the_page_tells_of_each_rule() -> None:
-    told = re.findall(r"^- \*\*`(\w+)`: ", page("discussions/protocol.md"), re.MULTILINE)
+    told = re.findall(r"^- \*\*`(\w+)`: ", PROTOCOL, re.MULTILINE)
     assert sorted(told) == sorted(RULES)
+
+
+def test_the_page_shows_what_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    command, shown = re.search(r"^\$ python -m (tests\.protocol\..*)\n((?:.+\n)+)```", PROTOCOL, re.MULTILINE).groups()
+    monkeypatch.setattr("sys.argv", shlex.split(command))
+    assert main() == 1
+    assert capsys.readouterr().out == shown
 
 
 def test_the_code_names_each_rule_where_it_is_kept() -> None:
