@@ -142,6 +142,7 @@ def test_a_login_that_fails_says_why_where_the_focus_is(visit):
     page.fill("[name=password]", "x")
     page.press("[name=password]", "Enter")
     expect(page.locator(":focus")).to_have_accessible_description(re.compile("^Please enter a correct username"))
+    expect(page).to_have_title("Error: Log in · Demo")
 
 
 def test_a_filter_keeps_the_focus(visit):
