@@ -152,8 +152,12 @@ def test_a_filter_keeps_the_focus(visit):
         link.press("Enter")
         expect(link).to_have_attribute("aria-current", "true")
         expect(link).to_be_focused()
-    expect(page.locator(".nc-inbox .nc-told")).to_have_text("Unread, Comments")
+    told = page.locator(".nc-inbox .nc-told")
+    expect(told).to_have_text("Unread, Comments")
     expect(page).to_have_title(re.compile(r"^\(\d+\+?\) Unread – Comments – Notifications · Demo$"))
+    page.route("**/*show=all*", lambda route: None)
+    page.get_by_role("group").get_by_role("link", name="All", exact=True).press("Enter")
+    expect(told).to_have_text("Loading…")
 
 
 def test_a_phone_with_forced_colours_rtl_and_large_text(visit):
