@@ -170,7 +170,7 @@ def test_a_phone_with_forced_colours_rtl_and_large_text(visit):
     tabs.last.locator(".nc-badge").evaluate("badge => { badge.hidden = true; }")
     assert tabs.last.bounding_box()["width"] < width, "a number that is not there has room"
     page.evaluate("document.documentElement.dir = 'rtl'")
-    name = tabs.first.locator("[data-text]")
+    name = tabs.first.locator("bdi")
     name.evaluate("name => { name.textContent = 'a kind of many words '.repeat(9); }")
     assert name.evaluate(BEGINS_INSIDE)
     time, button = (page.locator(f".nc-row >> nth=0 >> {part}").bounding_box() for part in (".nc-when", ".nc-mark"))
