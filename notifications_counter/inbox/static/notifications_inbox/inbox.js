@@ -55,6 +55,7 @@
     for (const row of rows) row.querySelectorAll(":checked").forEach((box) => (box.checked = false));
     const at = reply.headers.get("X-Changed-At");
     if (undo && at) {
+      rows.forEach((row) => row.classList.replace("nc-unread", "nc-read"));
       body.set("which", "read");
       body.set("at", at);
       list.report("deleted", { text, answer: () => post(list, { url: undo, body, rows }) });
@@ -93,13 +94,13 @@
       isEmpty = !isRow || (isEmpty && item.hidden);
     }
     const all = list.root.querySelector("#nc-all");
-    if (!all) return list.emptiness && list.tell(list.emptiness);
+    if (!all) return list.tellStatus(list.emptiness);
     const boxes = boxesOf(list);
     const chosen = boxes.filter((box) => box.checked).length;
     all.checked = chosen === boxes.length;
     const number = list.root.querySelector("#nc-chosen");
     number.textContent = chosen || "";
-    list.tell(chosen ? number.parentElement.textContent : list.emptiness);
+    list.tellStatus(chosen ? number.parentElement.textContent : list.emptiness);
     all.indeterminate = chosen > 0 && !all.checked;
   };
 
@@ -207,7 +208,7 @@
     if (!filter || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
     list.root.style.minBlockSize = `${list.root.getBoundingClientRect().height}px`; // the filter stays where it was clicked
-    list.open(filter.href);
+    list.open(filter);
   });
 
   document.addEventListener("change", (event) => {

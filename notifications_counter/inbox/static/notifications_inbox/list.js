@@ -83,6 +83,7 @@
     wanted = 0; // rows, after older ones were requested
     state = ""; // the message about the list
     spoken = ""; // the last one that was shown
+    status = ""; // how many rows are selected, or that there are none
     news = null; // a message about a change, which comes first
     isOther = false; // whether another list was requested
 
@@ -91,7 +92,6 @@
       setLag(root.dataset.now);
       prepare(root);
       this.part.querySelector(".nc-kinds [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
-      this.tell(this.emptiness);
     }
 
     get part() { return this.root.querySelector(".nc-part"); }
@@ -112,6 +112,9 @@
 
     get isFull() { return rowsOf(this.part).size >= MOST || /[?&](before|after)=/.test(this.url); }
 
+    // Whether the user waits for a list.
+    get isAwaited() { return !this.part.firstChild || this.part.ariaBusy || this.toast.ariaBusy; }
+
     get isShown() {
       return !document.hidden && this.root.isConnected && (!this.root.popover || this.root.matches(":popover-open"));
     }
@@ -122,15 +125,25 @@
     }
 
     // -------------------------------------------------------------- messages
-    // Tell screen readers, but not twice, and not before they know the region.
+    // Tell screen readers, but not twice, not before they know the region, and not what is out of date by then.
     tell(text) {
       const region = this.root.querySelector(".nc-told");
-      setTimeout(() => region && region.textContent !== text && (region.textContent = text), GONE);
+      clearTimeout(this.telling);
+      this.telling = setTimeout(() => region && region.textContent !== text && (region.textContent = text), GONE);
+    }
+
+    tellStatus(status) {
+      if (status !== this.status) this.tell((this.status = status));
+    }
+
+    tellWait() {
+      this.tell(copy("loading").textContent);
     }
 
     say(state) {
       this.state = state;
-      if (!this.news && state !== (this.toast.dataset.state ?? "")) this.show(state);
+      const isShown = state === (this.toast.dataset.state ?? "") && !this.toast.ariaBusy;
+      if (!this.news && !isShown) this.show(state);
     }
 
     // Show a message about a change. Calls `answer` if its button is clicked, else `end` after a while.
@@ -150,12 +163,13 @@
     // Show the message about the list again. Screen readers may have read it before.
     close() {
       this.news = null;
-      this.show(this.state, "", this.state === this.spoken ? "off" : "polite");
+      this.show(this.state, "", this.state === this.spoken || undefined);
     }
 
-    show(state, text, live = "polite") {
+    show(state, text, isTold = state === "new" && document.querySelector("[data-unread-toast]")) {
       const { toast } = this;
-      toast.ariaLive = live;
+      toast.ariaBusy = null;
+      toast.ariaLive = isTold ? "off" : "polite"; // a region for new notifications tells their number
       const focused = toast.querySelector(":focus");
       const preventScroll = !focused?.matches(":focus-visible");
       if (!focused) this.origin = document.activeElement.id;
@@ -176,9 +190,15 @@
       const { news } = this;
       if (news) this.close();
       if (news) return news.answer();
-      if (!this.fresh) return this.refresh();
+      if (!this.fresh) return this.retry();
       this.apply();
       this.focus();
+    }
+
+    retry() {
+      this.failures = 0; // so that one sees for a while that it was clicked
+      this.toast.ariaBusy = "true";
+      this.refresh();
     }
 
     focus(options) {
@@ -197,16 +217,18 @@
           old.remove();
         } else if (!old.classList.contains("nc-gone")) {
           old.classList.add("nc-gone");
-          if (/[?&]show=unread/.test(this.url)) {
+          const ofUnread = /[?&]show=unread/.test(this.url);
+          const note = copy(ofUnread && old.matches(".nc-read") ? "read" : "gone").firstElementChild;
+          if (ofUnread) {
             old.classList.replace("nc-unread", "nc-read");
             old.querySelector(".nc-title > .nc-visually-hidden")?.remove();
           }
-          const title = old.querySelector(".nc-title");
-          const note = copy("gone").firstElementChild;
-          note.id = `${title.id}-gone`;
+          note.id = `${old.querySelector(".nc-title").id}-gone`;
           old.querySelector(".nc-what").append(note);
-          title.setAttribute("aria-describedby", `${note.id} ${title.getAttribute("aria-describedby") ?? ""}`);
-          for (const control of old.querySelectorAll("button, input")) control.ariaDisabled = "true";
+          for (const control of old.querySelectorAll("button, input")) {
+            control.ariaDisabled = "true";
+            control.setAttribute("aria-describedby", `${note.id} ${control.getAttribute("aria-describedby") ?? ""}`);
+          }
           const isFocused = old.contains(document.activeElement);
           if (isFocused && !this.news) this.report("done", { text: note.textContent });
         }
@@ -221,8 +243,10 @@
       }
     }
 
+    // Show the newer part. Returns what to tell screen readers of it, if anything.
     apply() {
-      const { part, fresh } = this;
+      const { part, fresh, isOther } = this;
+      const isFirst = !part.firstChild;
       const list = part.querySelector(".nc-list");
       const next = fresh.querySelector(".nc-list");
       part.querySelectorAll(".nc-new").forEach((row) => row.classList.remove("nc-new"));
@@ -230,7 +254,7 @@
         const olds = new Map([...list.children].map((item) => [item.dataset.key, item]));
         const items = [...next.children];
         const first = items.findIndex((item) => item.matches(".nc-row") && olds.has(item.dataset.key));
-        const isNew = (item) => item.matches(".nc-row") && !this.isOther;
+        const isNew = (item) => item.matches(".nc-row") && !isOther;
         items.slice(0, Math.max(first, 0)).filter(isNew).forEach((item) => item.classList.add("nc-new"));
         const now = items.map((item) => swap(olds.get(item.dataset.key), item) ?? item);
         [...list.children].filter((item) => !now.includes(item)).forEach((item) => item.remove());
@@ -239,19 +263,14 @@
           swap(part.querySelector(name), fresh.querySelector(name));
         }
       } else {
-        const isFirst = !part.firstChild;
         part.replaceChildren(...fresh.childNodes);
         window.htmx?.process(part);
-        if (isFirst) this.tell(this.emptiness || `${this.root.ariaLabel}: ${rowsOf(part).size}`);
       }
-      if (this.isOther) {
-        part.querySelector(".nc-body").scrollTop = 0;
-        this.tell(this.emptiness || this.filter);
-      }
+      if (isOther) part.querySelector(".nc-body").scrollTop = 0;
       this.isOther = false;
-      part.ariaBusy = null;
       this.fresh = null;
       this.say("");
+      return isFirst ? `${this.root.ariaLabel}: ${rowsOf(part).size}` : isOther ? this.filter : "";
     }
 
     settle() {
@@ -260,12 +279,13 @@
         prepare(this.part);
         prepare(this.fresh);
         const { id } = this.part.contains(document.activeElement) ? document.activeElement : {};
-        this.isHeld && !this.isOther ? this.patch() : this.apply();
+        const news = this.isHeld && !this.isOther ? this.patch() : this.apply();
         const isThere = () => this.part.contains(document.activeElement) && !document.activeElement.disabled;
         const isLost = () => id !== undefined && !isThere();
         if (isLost()) document.getElementById(id)?.focus({ preventScroll: true });
         if (isLost()) this.focus({ preventScroll: true }); // it is gone, or disabled
         this.root.dispatchEvent(new CustomEvent("notifications:list", { bubbles: true }));
+        if (news) this.tell(this.emptiness || news);
       }
       const rows = rowsOf(this.part);
       const isNew = [...(this.fresh ? rowsOf(this.fresh).keys() : [])].some((key) => !rows.has(key));
@@ -285,26 +305,34 @@
     }
 
     // Show another list instead of this one.
-    open(url) {
-      Object.assign(this, { isOther: true, fresh: null, wanted: 0 });
-      this.root.dataset.url = url;
+    open(link) {
+      Object.assign(this, { isOther: true, fresh: null, etag: "", wanted: 0 });
+      this.root.dataset.url = link.href;
+      link.closest("ul").querySelector("[aria-current]").ariaCurrent = null;
+      link.ariaCurrent = "true";
       this.part.ariaBusy = "true";
       this.refresh();
     }
 
+    endWait() {
+      if (this.isAwaited) this.tell("");
+      this.part.ariaBusy = null;
+    }
+
     fail() {
       if (++this.failures === 1) return setTimeout(() => this.refresh(), RETRY);
-      this.part.ariaBusy = null;
+      this.endWait();
       this.say(navigator.onLine ? "failed" : "offline");
     }
 
     receive(reply, text) {
       if (reply.type === "opaqueredirect") {
-        this.part.ariaBusy = null;
+        this.endWait();
         return this.say("ended");
       }
       if (!reply.ok && reply.status !== 304) return this.fail();
       this.failures = 0;
+      this.endWait();
       if (TROUBLES.has(this.state)) this.say("");
       setLag(reply.headers.get("Date"));
       if (reply.ok) {
@@ -320,6 +348,7 @@
       const { part, url } = this;
       if (part !== this.known) [this.known, this.etag, this.fresh] = [part, "", null];
       this.busy = true;
+      if (this.isAwaited) this.tellWait();
       const headers = { "X-Part": this.root.dataset.url ? "bell" : "list", "X-Rows": this.wanted };
       if (this.etag) headers["If-None-Match"] = this.etag;
       try {
@@ -370,8 +399,10 @@
     document.addEventListener(used, note, { passive: true, capture: true });
   }
   document.addEventListener("scroll", () => shown().forEach((list) => list.extend()), { passive: true });
+  // A filter was clicked.
+  document.addEventListener("htmx:beforeRequest", ({ target }) => window.ncListOf(target)?.tellWait());
   document.addEventListener("htmx:afterSettle", ({ target }) => {
-    if (target === document.body) shown().forEach((list) => list.tell(list.emptiness || list.filter)); // a filter was clicked
+    if (target === document.body) shown().forEach((list) => list.tell(list.emptiness || list.filter));
   });
   document.addEventListener("visibilitychange", wake);
   window.addEventListener("focus", wake);
