@@ -300,5 +300,7 @@ def test_pictures(visit, name, tmp_path):
         expect(page.locator(".nc-bell-panel time").first).to_contain_text("ago")
     # Page.wait_for_function() polls by eval(), which the site forbids.
     wait_until(lambda: page.evaluate("[...document.images].every(image => image.complete)"))
-    picture = page.screenshot(path=Path(os.environ.get("SCREENSHOTS") or tmp_path, f"{name}.png"))
+    picture = page.screenshot(
+        path=Path(os.environ.get("SCREENSHOTS") or tmp_path, f"{name}.png"), animations="disabled"
+    )
     assert len(picture) < 150_000
