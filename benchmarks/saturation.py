@@ -11,14 +11,11 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from django.conf import settings
 from django.db import connections
-from django.test import override_settings
 
 from notifications_counter.counters import unread
-from servers.relay import Relay
 
-from .bench import OURS, Do, Report, number, running, size, table
+from .bench import OURS, Do, Report, number, size, table
 from .rivals import Change, CounterRow, Ours, Rival, Trigger, agree, fill
 
 PROCESSES, THREADS = 4, 2
@@ -36,17 +33,12 @@ def saturation(report: Report, quick: bool) -> str:
         unread.flush()
         deltas.squash()
 
-    relay = Relay(running[-1])
-    relay.delay = 0.001
-    tables = [compare(some, users, catch_up, quick)]
-    here = {**settings.CACHES, "default": {**settings.CACHES["default"], "LOCATION": relay.url}}
-    with override_settings(CACHES=here):
-        tables.append(compare(some[:2], users, catch_up, quick, "Redis 1 ms away"))
+    found = compare(some, users, catch_up, quick)
     agree(some, users)
-    return "\n\n".join(tables)
+    return found
 
 
-def compare(some: Sequence[Rival], users: int, prepare: Do, quick: bool, heading: str = "in a second") -> str:
+def compare(some: Sequence[Rival], users: int, prepare: Do, quick: bool) -> str:
     ways: dict[str, dict[str, Any]] = {
         "marks": {rival.name: marking(rival, users) for rival in some},
         "badges": {rival.name: lambda user, _, rival=rival: rival.read(user) for rival in some},
@@ -70,7 +62,7 @@ def compare(some: Sequence[Rival], users: int, prepare: Do, quick: bool, heading
         return "" if not theirs else size(median(theirs)) + f", {number(ratio)}×" * (name != OURS)
 
     columns, names = (dict.fromkeys(part) for part in zip(*work, strict=True))
-    return table([heading, *columns], [[name, *(cell(column, name) for column in columns)] for name in names])
+    return table(["in a second", *columns], [[name, *(cell(column, name) for column in columns)] for name in names])
 
 
 def marking(rival: Rival, users: int) -> Callable[[int, int], None]:

@@ -49,7 +49,7 @@ def row_of(counter: Declaration) -> CounterState:
 def row_in_force(counter: Declaration) -> QuerySet[CounterState]:
     """Return the row of a counter if this process's declaration is in force, and counting is on. Otherwise, a flusher
     has nothing to do."""
-    # rules: declared_flush, declared_walk
+    # rule: declared_flush, rule: declared_walk
     return state_row(counter).filter(fingerprint=counter.fingerprint, off_since=None)
 
 
@@ -101,7 +101,7 @@ def lost(row: CounterState, status: BufferStatus, server: str) -> str:
     """
     if not row.mark:
         return _("nobody has been counted yet")
-    # rules: ready, server
+    # rule: ready, rule: server
     if status.server != server:
         return OTHER_REDIS
     if not status.generation:

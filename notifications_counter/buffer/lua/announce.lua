@@ -14,7 +14,7 @@ for _, owner in ipairs(cjson.decode(ARGV[2])) do
   redis.call('HINCRBY', in_flight, owner, 1)
   local key = total_of(owner)
   local total, cached = total_at(key)
-  -- rules: flagged, lease
+  -- rule: flagged, rule: lease
   if total then redis.call('SET', key, total .. '!', 'KEEPTTL') elseif cached then redis.call('DEL', key) end
   -- rule: everyone
   if owner == EVERYONE then doubt(owner) end

@@ -8,7 +8,7 @@
 -- Publishes the changed owners for open streams.
 run_without_memory(intents)
 local intent = intent_of(redis.call('HGET', intents, ARGV[2]))
--- rules: registry, grounded
+-- rule: registry, rule: grounded
 local lands = intent and not intent.grounded
 -- rule: declared
 local is_trusted = fingerprint == ARGV[1]

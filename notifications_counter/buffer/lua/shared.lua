@@ -33,7 +33,7 @@ local function doubt(owner)
     if ready_now ~= 'off' then redis.call('DEL', ready) end
     return
   end
-  -- rules: doubt, lease
+  -- rule: doubt, rule: lease
   redis.call('DEL', total_of(owner))
   -- rule: touch (without a generation, nobody flushes; the next one looks at everyone)
   if ready_now then redis.call('ZADD', pending, '+inf', owner) end
