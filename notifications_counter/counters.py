@@ -133,8 +133,9 @@ class Counter(Declaration):
         seconds: float = math.inf,
     ) -> Result:
         """Compare the counts of these owners, by default of everyone for about ``seconds``, with the rows. Owners whose
-        count is wrong are in doubt from then on: reads count their rows, and the next flush stores their counts. A
-        ``dry_run`` only reports. Raises NotInTransaction inside a transaction.
+        count is wrong are in doubt from then on: reads count their rows, and the next flush stores their counts. For
+        monitoring, that is a warning if no owners are named. A ``dry_run`` only reports. Raises NotInTransaction inside
+        a transaction.
         """
         pks = None if owners is None else [self.pk_of(owner) for owner in many(owners)]
         return recount(self, pks, dry_run, seconds)

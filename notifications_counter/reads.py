@@ -14,7 +14,7 @@ from .buffer.types import OWNERS_PER_CALL
 from .databases.isolation import sees_what_others_see
 from .declaration import Declaration
 from .declaration.primary_keys import Pk
-from .internals import BaseDatabaseWrapper
+from .internals import BaseDatabaseWrapper, async_unsafe
 from .redis.calls import chunked
 from .reports import report
 from .sql.counts import count_rows
@@ -22,6 +22,7 @@ from .writes.ledger import Ledger
 from .writes.log import doubt
 
 
+@async_unsafe("Counts cannot be read in an async context. Use acount() and the like, or sync_to_async().")
 def read(counter: Declaration, pks: Sequence[Pk]) -> dict[Pk, int]:
     """Return the counts of owners, in the order of these primary keys: the cached total where Redis vouches for one,
     else the number of rows. Redis is not asked about owners whose rows this connection's transaction has changed."""

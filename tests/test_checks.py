@@ -367,6 +367,28 @@ def test_a_condition_with_the_time_of_the_start(declare):
         assert "the time at which a process started" in declare(Notification, condition=condition)["E005"]
 
 
+@isolate_apps("tests.tasks")
+def test_a_value_that_is_no_choice(declare):
+    choices = [("new", "New"), ("Later", [("open", "Open"), ("closed", "Closed")])]
+    body = {
+        "user": models.ForeignKey(get_user_model(), models.CASCADE, related_name="+"),
+        "status": models.CharField(max_length=9, choices=choices),
+    }
+    tickets = model("Ticket", models.Model, **body)
+    for condition, value in (
+        (Q(status="opne"), "'opne'"),
+        (~Q(status__in=["new", "opne"]), "'opne'"),
+        (Q(status__in="new"), "'n', 'e', 'w'"),
+        (Q(status=True), "'True'"),
+    ):
+        assert (
+            f"names {value}, but the choices of tasks.Ticket.status are: 'new', 'open', 'closed'."
+            in declare(tickets, condition=condition)["W010"]
+        )
+    for condition in (Q(status="open"), Q(status__in=["new", "closed"]), ~Q(status=""), Q(status=F("status"))):
+        assert "W010" not in declare(tickets, condition=condition)
+
+
 def test_fast_conditions(declare):
     for condition in (Q(), Q(kind="x"), Q(read_at=None, kind="x") & Q(seen_at__isnull=False), ~Q(read_at=None)):
         assert declare(Notification, condition=condition) == {}

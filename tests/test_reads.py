@@ -10,6 +10,7 @@ from asgiref.sync import async_to_sync
 from django.apps import apps
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AnonymousUser
+from django.core.exceptions import SynchronousOnlyOperation
 from django.core.paginator import Paginator
 from django.db import connection, transaction
 from django.db.migrations.state import ProjectState
@@ -256,6 +257,16 @@ def test_requests_go_with_what_is_rolled_back(alice, bob):
         objects.create(user=bob, title="x")
     assert set(DoubtRequest.objects.values_list("owner_key", flat=True)) == {str(alice.pk), str(bob.pk)}
     assert_heals(alice, bob)
+
+
+@pytest.mark.once
+def test_a_read_in_a_coroutine_says_what_to_await(healed, alice):
+    async def view() -> int:
+        return unread.count(alice)
+
+    assert unread.count(alice) == async_to_sync(unread.acount)(alice) == 0
+    with pytest.raises(SynchronousOnlyOperation, match=r"acount\(\)"):  # though it is cached
+        async_to_sync(view)()
 
 
 # ------------------------------------------------------------------------------------------------------------- attach

@@ -1,5 +1,5 @@
 """Checks of the declared counters: E003 the declaration, E004 the totals, E005 what a count depends on, W007 what it
-costs."""
+costs, W010 whether its condition can be true."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from django.db import OperationalError, connections, models
 
 from ..counters import Counter, all_counters
 from ..declaration.condition import OF_OTHER_ROWS, facts_of_where, is_stable
+from ..internals import Col, Exact, In
 from ..models import BaseCount
 from ..models.fields import field_of, is_converted_by_django
 from .messages import TAG, Messages, error, warning
@@ -66,6 +67,7 @@ def check_counters(**_: object) -> Messages:
             yield from check_keys(counter)
             yield from check_totals(counter)
             yield from check_changes(counter)
+            yield from check_choices(counter)
 
 
 # ----------------------------------------------------------------- declaration
@@ -296,6 +298,28 @@ def check_changes(counter: Counter) -> Messages:
             "and combines that with AND. If writes are few, silence this check.",
             counter.source,
         )
+
+
+def check_choices(counter: Counter) -> Messages:
+    """Check that a condition names no value by mistake that its column does not have among its choices."""
+    for node in counter.condition.expressions():
+        if (
+            isinstance(node, Exact | In)
+            and isinstance(node.lhs, Col)
+            and (choices := dict(node.lhs.target.flatchoices))
+        ):
+            values = node.rhs if isinstance(node.rhs, list | tuple) else [node.rhs]
+            known = {*choices, "", None}
+            if unknown := [
+                value for value in values if not hasattr(value, "resolve_expression") and value not in known
+            ]:
+                yield warning(
+                    "W010",
+                    f"The condition of counter {counter.name!r} names {', '.join(map(repr, unknown))}, but the choices "
+                    f"of {node.lhs.target} are: {', '.join(map(repr, choices))}.",
+                    "Correct it; or silence this check, if rows have it all the same. __in takes a list.",
+                    counter.source,
+                )
 
 
 def _is_of_this_start(node: object) -> bool:

@@ -133,8 +133,8 @@ class Owners:
         pk = owner.pk if type(owner) is not int and hasattr(owner, "pk") else owner
         if pk is None:
             raise ValueError(
-                f"Counter {self.name!r} needs an owner with a primary key. Save the object first. An anonymous user "
-                "has no primary key."
+                f"Counter {self.name!r} needs an owner with a primary key, unlike {owner!r:.200}. Leave out None and "
+                "anonymous users, and save an object first."
             )
         return primary_key(field, pk)
 

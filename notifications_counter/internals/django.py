@@ -24,6 +24,7 @@ from django.db.models.sql.compiler import SQLCompiler, SQLDeleteCompiler, SQLIns
 from django.db.models.sql.constants import ROW_COUNT
 from django.db.models.sql.where import AND, ExtraWhere, WhereNode
 from django.http import HttpResponse
+from django.utils.asyncio import async_unsafe
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.module_loading import autodiscover_modules
 
@@ -71,6 +72,7 @@ __all__ = [
     "ASGIRequest",
     "SESSION_KEY",
     # Helpers that Django's own apps use as well.
+    "async_unsafe",
     "autodiscover_modules",
     "url_has_allowed_host_and_scheme",
     # Ours, below.
@@ -218,6 +220,7 @@ ATTRIBUTES = {
     },
     "field": {
         "column": "Its name in the database, None if it has none.",
+        "flatchoices": "Its choices, without their groups.",
         "get_col": "The field as a column of a table.",
         "has_db_default": "Whether it has a db_default.",
         "has_default": "Whether it has a default.",

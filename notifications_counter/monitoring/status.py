@@ -176,12 +176,12 @@ class CounterStatus:
                 ),
             ),
         }
-        is_soon = self.doubted and self.last_run is not None and self.last_run < max_age  # a flusher runs
-        if self.phase in why_rows_are_counted and not is_soon:
-            yield Problem(self.name, self.phase, *why_rows_are_counted[self.phase])
         if self.failure:
             text = _("The last run of flush_counters failed, %(age)s ago.") % {"age": duration(self.last_run or 0)}
             yield Problem(self.name, "failed", text, _("Its log says more."), self.failure)
+        is_soon = self.doubted and self.last_run is not None and self.last_run < max_age  # a flusher runs
+        if self.phase in why_rows_are_counted and not is_soon:
+            yield Problem(self.name, self.phase, *why_rows_are_counted[self.phase])
         if self.refusal:
             text = _("Redis refuses changes, so rows are counted.")
             more = _("If it is full, raise its maxmemory, or find what fills it.")

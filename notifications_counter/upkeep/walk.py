@@ -40,14 +40,15 @@ GENTLE_SHARE = 0.05
 
 
 class Walker:
-    """Compares owners of a counter with the rows, for about so many seconds. ``dry_run``: change nothing."""
+    """Compares owners of a counter with the rows, for about so many seconds. ``dry_run`` and ``is_expected``: see
+    ``Comparison``."""
 
-    def __init__(self, counter: Declaration, seconds: float, dry_run: bool = False):
+    def __init__(self, counter: Declaration, seconds: float, dry_run: bool = False, is_expected: bool = False):
         self.counter = counter
         self.until = time.monotonic() + seconds
         self.dry_run = dry_run
         self.result = Result()
-        self.comparison = Comparison(counter, self.result, dry_run)
+        self.comparison = Comparison(counter, self.result, dry_run, is_expected)
 
     # ------------------------------------------------------------------- pages
     def compare_page(self, pks: Sequence[Pk]) -> None:
@@ -180,7 +181,7 @@ def recount(
     forbid_transaction(counter.db)
     forbid_replaced(counter)
     forbid_other_rows(counter)
-    walker = Walker(counter, seconds, dry_run)
+    walker = Walker(counter, seconds, dry_run, is_expected=pks is not None)
     if pks is None:
         walker.compare_everyone()
     for some in chunked(list(dict.fromkeys(pks or ())), OWNERS_PER_CALL):

@@ -227,11 +227,13 @@ def test_a_recount_finds_and_corrects(healed, alice, make_user, redis_client, ev
     assert (tried, everything()) == (result, before)
     done = unread.recount(owners)
     assert (done, done.differences) == (result, tried.differences)
-    assert (sorted(doubted()), read_counter(unread).wrong) == (sorted(str(user.pk) for user in users), len(users))
+    assert sorted(doubted()) == sorted(str(user.pk) for user in users)
+    warned = len(users) if everyone else 0  # the site has named the others, as after raw SQL
+    assert read_counter(unread).wrong == warned
     assert sorted(found.owner for found in done.differences) == sorted(user.pk for user in users)
     assert_reads(alice, *users)
     assert unread.flush() == Result(len(users))
-    assert_exact(alice, *users, wrong=len(users))
+    assert_exact(alice, *users, wrong=warned)
 
 
 @pytest.mark.parametrize("everyone", [False, True], ids=["one", "everyone"])

@@ -136,7 +136,7 @@ def _counter_of(name: str | None, kind: str | None) -> Counter:
 def notification_bell(context: Context, max: int = 99, title: bool = False) -> dict[str, Any]:
     """Show a button with the badge of ``unseen`` or ``unread``, which opens the newest notifications. If ``title`` is
     true, its number is also in the page's title and at the icon of an installed app. Includes the stylesheet and the
-    scripts. Needs ``notifications_counter.inbox.urls``. Shows nothing for an anonymous user."""
+    scripts. Needs ``notifications_counter.inbox.urls``. For an anonymous user, only the stylesheet."""
     if user_in(context) is None:
         return {}
     return {**show_badge(context, max=max), **badge_script(context), "title": title}
@@ -168,8 +168,8 @@ def day(at: datetime) -> str:
 
 @register.inclusion_tag("notifications_inbox/badge_script.html", takes_context=True)
 def badge_script(context: Context) -> dict[str, Any]:
-    """Include the script that updates a page's badges. Needs ``notifications_counter.inbox.urls``. Includes nothing
-    for an anonymous user."""
+    """Include the stylesheet, and the script that updates a page's badges. Needs ``notifications_counter.inbox.urls``.
+    For an anonymous user, only the stylesheet."""
     user = user_in(context)
     if user is None:
         return {}
