@@ -174,6 +174,12 @@
     if (subject() !== before || words.textContent === told.dataset.failed) words.textContent = sentence();
     told.className = "visually-hidden";
   };
+  document.addEventListener("click", async (event) => {
+    if (!event.target.closest("#nc-refresh") || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault(); // so that the focus stays
+    await refresh();
+    if (told.className === "visually-hidden") words.textContent = main().querySelector(".nc-links bdi").textContent;
+  });
   const seconds = main().dataset.refresh;
   if (seconds) setInterval(refresh, seconds * 1000);
 })();
