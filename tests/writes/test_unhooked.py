@@ -115,7 +115,7 @@ database = settings.DATABASES["default"]
 database |= {{"NAME": f"file:{{database['NAME']}}?mode=ro", "OPTIONS": {{"uri": True}}}}
 django.setup()
 from notifications_counter.counters import unread
-assert unread.count("{alice.pk}") == 0
+assert unread.count({str(alice.pk)!r}) == 0
 """
     child = subprocess.run([sys.executable, "-c", script], env=child_environment, capture_output=True, text=True)
     assert child.returncode == 0, child.stderr
