@@ -205,8 +205,8 @@ def test_a_bell(open_inbox, alice):
     page.evaluate("document.body.insertAdjacentHTML('beforeend', '<b id=own data-badge=unread></b>')")
     shows(12)
     expect(page.locator("#own")).to_have_text("12")
-    new = Notification.objects.create(user=alice, title="<b>new")
-    expect(toast).to_have_text("Unread notifications: 13New: <b>new×")
+    new = Notification.objects.create(user=alice, title="<b>new", body="A text")
+    expect(toast).to_have_text("Unread notifications: 13New: <b>newA text×")
     page.get_by_role("button", name="Close").click()
     expect(toast).to_have_text("")
     shows(13)
@@ -742,12 +742,13 @@ def test_a_phone_selects_by_a_menu_and_has_no_shortcuts(open_inbox, alice):
 
 
 def test_a_day_has_times_and_a_bell_says_how_long_ago(open_inbox, alice):
-    at = timezone.localtime() - timedelta(days=2)
+    """Also if that is less than a day."""
+    at = timezone.localtime().replace(hour=0, minute=0) - timedelta(minutes=1)
     Notification.objects.create(user=alice, title="x", created_at=at)
     page = open_inbox()
     expect(page.locator(".nc-inbox time")).to_have_text(date_format(at, "TIME_FORMAT"))
     page.click(".nc-bell button")
-    expect(page.locator(".nc-bell-panel time")).to_have_text("2 days ago")
+    expect(page.locator(".nc-bell-panel time")).to_have_text(re.compile("ago$"))
 
 
 def test_a_long_word_stays_on_the_page(open_inbox, alice):
