@@ -35,7 +35,7 @@ class SendForm(forms.ModelForm):
         widgets = {"kind": forms.Select(choices=[("", "—"), *KINDS]), "body": forms.Textarea(attrs={"rows": 4})}
 
     def __init__(self, *args, sender, **kwargs):
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, label_suffix="", **kwargs)
         self.sender = sender
 
     def clean_to(self) -> list:

@@ -39,6 +39,9 @@ def send(request: HttpRequest) -> HttpResponse:
         sent = ngettext("Sent to %(n)d user.", "Sent to %(n)d users.", len(to)) % {"n": len(to)}
         messages.success(request, sent)
         return redirect("notifications:inbox")
+    for name in list(form.errors)[:1]:
+        form.fields["to"].widget.attrs["autofocus"] = name == "to"
+        form.fields[name].widget.attrs["autofocus"] = True
     return render(request, "demo/send.html", {"form": form})
 
 

@@ -26,11 +26,11 @@ from django.views.decorators.csrf import csrf_protect
 from django.views.decorators.http import conditional_page
 from django.views.generic import DetailView, TemplateView, View
 
-from ..counters import unread_by_kind, unseen
+from ..counters import unread, unread_by_kind, unseen
 from ..declaration.primary_keys import fits
 from ..internals import url_has_allowed_host_and_scheme
 from ..models import Notification, NotificationQuerySet
-from .badges import badge_of_kinds, count_once
+from .badges import badge_of, badge_of_kinds, count_once
 from .controller import NotificationController, with_ids
 from .paging import page_of, parse_time, time_as_text
 
@@ -145,6 +145,13 @@ class InboxView(PageView, TemplateView):
         most = nsmallest(MAX_TABS, filter(None, counts), key=lambda kind: (-counts[kind], kind))
         return [(kind, kind) for kind in sorted({shown, *most}) if kind and fits(column, kind)]
 
+    def count_unread(self, kind: str) -> int:
+        """Return how many are unread: of a kind if one is given and `unread_by_kind` is in use, else of all kinds."""
+        user = self.request.user
+        if kind and self.has_numbers:
+            return count_once(self.request, badge_of_kinds(user)).get(kind, 0)
+        return count_once(self.request, badge_of(unread, user))
+
     def get_context_data(self, **context: Any) -> dict[str, Any]:
         asked = self.request.GET
         kind = asked.get("kind", "")
@@ -158,7 +165,7 @@ class InboxView(PageView, TemplateView):
             raise Http404(error) from None
         bell = self.part == "bell"
         context |= {"bell": bell, "at": "nc-bell" if bell else "nc", "kind_name": dict(self.tabs()).get(kind, kind)}
-        has_unread = bool(page.newer or page.older) or not all(row.is_read for row in page.rows)  # or other pages may
+        has_unread = any(not row.is_read for row in page.rows) or self.count_unread(kind) > 0
         return super().get_context_data(page=page, show=show, kind=kind, has_unread=has_unread, **context)
 
 

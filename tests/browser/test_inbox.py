@@ -205,8 +205,8 @@ def test_a_bell(open_inbox, alice):
     page.evaluate("document.body.insertAdjacentHTML('beforeend', '<b id=own data-badge=unread></b>')")
     shows(12)
     expect(page.locator("#own")).to_have_text("12")
-    new = Notification.objects.create(user=alice, title="<b>new")
-    expect(toast).to_have_text("Unread notifications: 13New: <b>newClose")
+    new = Notification.objects.create(user=alice, title="<b>new", body="A text")
+    expect(toast).to_have_text("Unread notifications: 13New: <b>newA text×")
     page.get_by_role("button", name="Close").click()
     expect(toast).to_have_text("")
     shows(13)
@@ -378,7 +378,7 @@ def test_a_keyboard_keeps_its_place(open_inbox, alice):
     page.keyboard.press("k")
     page.keyboard.press("j")
     selected = page.locator(".nc-inbox .nc-told")
-    expect(selected).to_have_text("Selected: 2")
+    expect(selected).to_have_text("2 selected")
     selected.evaluate(
         "told => { told.writes = 0; new MutationObserver(() => told.writes++).observe(told, {childList: true}) }"
     )
@@ -634,7 +634,7 @@ def test_a_dialog_keeps_keys_from_what_is_behind_it(open_inbox, alice):
     page = open_inbox()
     for key in ("j", "?", "#", "Escape", "x"):
         page.keyboard.press(key)
-    expect(page.locator(".nc-inbox .nc-told")).to_have_text("Selected: 1")
+    expect(page.locator(".nc-inbox .nc-told")).to_have_text("1 selected")
     expect(page.locator(".nc-row:visible")).to_have_count(2)
     page.locator("#nc-more").press("Enter")
     page.get_by_role("button", name="Shortcuts").press("Enter")
@@ -690,8 +690,8 @@ def test_what_the_keyboard_opens_takes_the_focus_and_closes_when_it_leaves(open_
     bell.press("Enter")
     unread_only = panel.get_by_role("link", name="Unread")
     unread_only.press("Enter")
-    expect(panel.locator(".nc-empty:visible")).to_have_text("Nothing unread.")
-    expect(panel.get_by_role("status").first).to_have_text("Nothing unread.")
+    expect(panel.locator(".nc-empty:visible")).to_have_text("You are all caught up.")
+    expect(panel.get_by_role("status").first).to_have_text("You are all caught up.")
     expect(unread_only).to_be_focused()
     see_all = panel.get_by_role("link", name="See all")
     see_all.focus()
@@ -734,7 +734,7 @@ def test_a_phone_selects_by_a_menu_and_has_no_shortcuts(open_inbox, alice):
     page.get_by_role("button", name="Select", exact=True).tap()
     expect(page.locator(f"#nc-menu-{row.pk}")).to_be_hidden()
     expect(page.get_by_label("Select “0”")).to_be_checked()
-    expect(page.locator(".nc-inbox .nc-told")).to_have_text("Selected: 1")
+    expect(page.locator(".nc-inbox .nc-told")).to_have_text("1 selected")
     page.tap("#nc-more")
     expect(page.locator("#nc-menu").get_by_role("button")).to_have_text(["Delete read notifications"])
     page.goto("/notifications/?show=unread")
@@ -742,12 +742,13 @@ def test_a_phone_selects_by_a_menu_and_has_no_shortcuts(open_inbox, alice):
 
 
 def test_a_day_has_times_and_a_bell_says_how_long_ago(open_inbox, alice):
-    at = timezone.localtime() - timedelta(days=2)
+    """Also if that is less than a day."""
+    at = timezone.localtime().replace(hour=0, minute=0) - timedelta(minutes=1)
     Notification.objects.create(user=alice, title="x", created_at=at)
     page = open_inbox()
     expect(page.locator(".nc-inbox time")).to_have_text(date_format(at, "TIME_FORMAT"))
     page.click(".nc-bell button")
-    expect(page.locator(".nc-bell-panel time")).to_have_text("2 days ago")
+    expect(page.locator(".nc-bell-panel time")).to_have_text(re.compile("ago$"))
 
 
 def test_a_long_word_stays_on_the_page(open_inbox, alice):
@@ -791,13 +792,13 @@ def test_a_toast_tells_screen_readers_what_is_new(open_inbox, alice):
     page = open_inbox(path=f"/notifications/{notify(alice, 1, read=1)[0].pk}/")
     bell, toast = page.locator(".nc-bell"), page.locator("[data-unread-toast]")
     Notification.objects.create(user=alice, title="new")
-    expect(toast).to_have_text("Unread notifications: 1New: newClose")
+    expect(toast).to_have_text("Unread notifications: 1New: new×")
     expect(bell.get_by_role("button")).to_have_accessible_name("Unread notifications: 1")
     expect(bell.get_by_role("status")).to_have_count(0)
     close = page.get_by_role("button", name="Close")
     close.focus()
     Notification.objects.create(user=alice, title="newer")
-    expect(toast).to_have_text("Unread notifications: 2New: newerClose")
+    expect(toast).to_have_text("Unread notifications: 2New: newer×")
     expect(close).to_be_focused()
     close.press("Enter")
     focused(page, ".nc-bell button")

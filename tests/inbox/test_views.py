@@ -1,9 +1,10 @@
 """The pages of the inbox: what they show and change, and for whom."""
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from html import unescape
 from importlib import reload
+from unittest.mock import Mock
 
 import pytest
 from django.conf import settings
@@ -17,6 +18,7 @@ from notifications_counter import models
 from notifications_counter.counters import unread, unseen
 from notifications_counter.inbox import urls, views
 from notifications_counter.inbox.paging import page_of
+from notifications_counter.inbox.templatetags import notifications_inbox
 from notifications_counter.models import Notification
 from tests.support import assert_exact, messages, notify
 
@@ -124,12 +126,42 @@ def test_the_head_leads_to_the_newest_and_says_what_is_marked(client, alice):
     assert re.search('aria-label="Mark all as read in “Sales”"[^>]*>Mark all as read</button>', head(page))
 
 
-def test_a_day_has_times_and_a_bell_has_dates(client, alice):
-    at = timezone.localtime() - timedelta(days=40)
+@pytest.mark.parametrize(
+    ("days", "heading", "in_list"),
+    [
+        (-1, "Today", "TIME_FORMAT"),
+        (0, "Today", "TIME_FORMAT"),
+        (1, "Yesterday", "TIME_FORMAT"),
+        (6, "{0:%A}", "TIME_FORMAT"),
+        (7, "{0:%B}", "MONTH_DAY_FORMAT"),
+        (400, "{0:%B} {0.year}", "MONTH_DAY_FORMAT"),
+    ],
+)
+def test_a_day_has_times_a_month_has_days_and_a_bell_has_dates(client, alice, monkeypatch, days, heading, in_list):
+    now = timezone.make_aware(datetime(2026, 11, 22, 12))
+    at = now - timedelta(days=days)
+    monkeypatch.setattr(notifications_inbox, "datetime", Mock(now=lambda zone: now.astimezone(zone)))
     Notification.objects.create(user=alice, title="x", created_at=at)
-    for part, format in (("list", "TIME_FORMAT"), ("bell", "SHORT_DATE_FORMAT")):
+    for part, format in (("list", in_list), ("bell", "SHORT_DATE_FORMAT")):
         text = client.get(url(), headers={"X-Part": part}).content.decode()
         assert re.findall(r"<time [^>]*>([^<]*)</time>", text) == [date_format(at, format)]
+        assert re.findall('<li class="nc-day(| nc-today)" .*<h2>(.*)</h2>', text) == (
+            [(" nc-today" if heading == "Today" else "", heading.format(at))] if part == "list" else []
+        )
+
+
+@pytest.mark.parametrize("part", ["list", "bell"])
+def test_nothing_unread_is_nothing_to_mark(with_kinds, client, alice, part):
+    def can_mark(**asked) -> bool:
+        text = client.get(url(), asked, headers={"X-Part": part}).content.decode()
+        return " disabled" not in re.search('<button [^>]*-read-all"[^>]*>', text)[0]
+
+    old = notify(alice, 1)[0]
+    notify(alice, 25, read=25)
+    assert can_mark()
+    assert not can_mark(kind="sale")
+    Notification.objects.filter(pk=old.pk).mark_as_read()
+    assert not can_mark()
 
 
 # ------------------------------------------------------------------------------------------------------------ tabs

@@ -22,6 +22,8 @@ from ..badges import badge_of, badge_of_kinds, count_once, identity_of, name_of,
 
 register = template.Library()
 
+WEEK = 7  # days
+
 THE_USER = object()
 """The default owner of a badge."""
 
@@ -156,14 +158,27 @@ def notification_icon(notification: Any) -> dict[str, str]:
 
 @register.filter(expects_localtime=True)
 def day(at: datetime) -> str:
-    """Return “Today”, “Yesterday” or the date, with the year unless it is this year."""
-    today = datetime.now(at.tzinfo).date()
-    match (today - at.date()).days:
+    """Return “Today”, “Yesterday”, the weekday in the last week, or else the month, with its year unless that is this
+    year."""
+    match _days_ago(at):
         case 0:
             return gettext("Today")
         case 1:
             return gettext("Yesterday")
-    return date_format(at, "MONTH_DAY_FORMAT" if at.year == today.year else "DATE_FORMAT")
+        case days if days < WEEK:
+            return date_format(at, "l")
+    return date_format(at, "F" if at.year == datetime.now(at.tzinfo).year else "YEAR_MONTH_FORMAT")
+
+
+@register.filter(expects_localtime=True)
+def time_of_day(at: datetime) -> str:
+    """Return what is unknown below ``day``: the time, or the date if that is a month."""
+    return date_format(at, "TIME_FORMAT" if _days_ago(at) < WEEK else "MONTH_DAY_FORMAT")
+
+
+def _days_ago(at: datetime) -> int:
+    """Return how many days ago a time was, 0 if it is to come."""
+    return max(0, (datetime.now(at.tzinfo).date() - at.date()).days)
 
 
 @register.inclusion_tag("notifications_inbox/badge_script.html", takes_context=True)

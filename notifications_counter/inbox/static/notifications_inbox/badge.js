@@ -110,6 +110,7 @@
     const content = template.content.cloneNode(true);
     content.querySelector("a").href = `${inbox}${newest.id}/`;
     content.querySelector("bdi").textContent = newest.title;
+    content.querySelector(".nc-text").textContent = newest.body;
     if (newest.data?.lang) content.querySelector("bdi").lang = newest.data.lang;
     const parts = [...content.childNodes];
     const close = () => {

@@ -36,12 +36,12 @@
 
   const prepare = (part) => {
     for (const control of part.querySelectorAll(ARROWED)) control.tabIndex = -1;
-    const days = part.querySelector(".nc-day") ? 1 : 30; // then a time below its day, or a date, is clearer
     for (const time of part.querySelectorAll(".nc-row time")) {
       const seconds = Math.max(0, (Date.now() + lag - Date.parse(time.dateTime)) / 1000);
       const [unit, size] = UNITS.find(([, size]) => seconds >= size);
       time.dataset.text ??= time.textContent;
-      const isOld = seconds > days * 86400;
+      // Then a date, or a time below its day, is clearer.
+      const isOld = seconds > 30 * 86400 || time.matches(".nc-day:not(.nc-today) ~ * time");
       const text = isOld ? time.dataset.text : size ? ago.format(-Math.floor(seconds / size), unit) : now.format(0, unit);
       if (time.textContent !== text) time.textContent = text;
     }
