@@ -144,8 +144,8 @@ class CounterStatus:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the flusher has not run for as long as a walk may take."""
-        return self.last_run is not None and 0 < options.WALK_SECONDS < self.last_run
+        """Whether the flusher has not run for as long as a walk, and work, may take."""
+        return self.last_run is not None and 0 < options.WALK_SECONDS < self.last_run > MAX_AGE_SECONDS
 
     def problems(self, max_age: float = MAX_AGE_SECONDS) -> Iterator[Problem]:
         """Yield what is wrong with the counter, for which the flusher's work may wait for ``max_age`` seconds."""
@@ -187,9 +187,10 @@ class CounterStatus:
             more = _("If it is full, raise its maxmemory, or find what fills it.")
             yield Problem(self.name, "refuses", text, more, self.refusal)
         if self.age > max_age:
-            text = _("The flusher's work has waited for %(age)s, more than %(limit)s.")
-            text %= {"age": duration(self.age), "limit": duration(max_age)}
+            text = _("The flusher's work has waited for %(age)s.") % {"age": duration(self.age)}
             more = _("Start flush_counters, or restart it if it is running.")
+            if self.phase in (Phase.NORMAL, Phase.WALKING) and not self.missed_age:
+                more = _("Stored totals are old; badges are right.") + " " + more
             yield Problem(self.name, "backlog", text, more, since=time.time() - self.age)
         elif self.missed_age and self.missed_age > MAX_MISSED_SECONDS:
             text = _("Redis may have missed changes, the oldest %(age)s ago.") % {"age": duration(self.missed_age)}
@@ -222,17 +223,20 @@ class CounterStatus:
         """Yield what was wrong during the last day and may happen again, what takes too long, and a deploy."""
         yield from self.deploy()
         if self.wrong_age is not None and self.wrong_age < WARNING_SECONDS:
-            text = _("A wrong count was found %(age)s ago, and put in doubt.") % {"age": duration(self.wrong_age)}
+            text = _("Wrong counts were found %(age)s ago, and are right again.") % {"age": duration(self.wrong_age)}
             more = _(
-                "The log (wrong) names the owner. If you do not know what changed its rows or its stored total, look "
-                "for raw SQL, a trigger or a restored backup."
+                "Something changed rows behind Django's back: raw SQL, a trigger, a restored backup. The log (wrong), "
+                "and the last events of the dashboard, name owners. A recount of everyone that finds nothing ends this "
+                "warning."
             )
             yield Problem(self.name, "wrong", text, more)
         is_backlog = self.is_idle and self.age > MAX_AGE_SECONDS  # a problem, which says the same
-        if self.walk_age and 0 < 2 * options.WALK_SECONDS < self.walk_age and not self.off_since and not is_backlog:
+        limit = max(2 * options.WALK_SECONDS, MAX_AGE_SECONDS)
+        must_walk = options.WALK_SECONDS and not self.off_since and not is_backlog
+        if must_walk and self.walk_age and self.walk_age > limit:
             if self.is_idle:
                 text = _("The flusher has not run for %(age)s.") % {"age": duration(self.last_run or 0)}
-                more = _("Stored totals are old until it does. Is flush_counters running?")
+                more = _("Stored totals may be old until it does; badges are right. Is flush_counters running?")
             else:
                 text = _("The last walk over everyone began %(age)s ago.") % {"age": duration(self.walk_age)}
                 more = _(
