@@ -8,12 +8,13 @@
   const draw = (charts) => {
     const { labels, separator } = charts.dataset;
     const style = getComputedStyle(charts.querySelector("canvas"));
-    const { color, direction, fill, stroke, stopColor: pale, fontFamily: family } = style;
+    const { color, direction, fill, stroke, stopColor: pale, floodColor: hovered, fontFamily: family } = style;
     const start = direction === "rtl" ? "right" : "left";
     const font = { family, size: 11 };
     const axis = JSON.parse(labels);
     const rows = [...charts.nextElementSibling.querySelectorAll("tbody tr")];
     if (start === "left") [axis, rows].forEach((newestFirst) => newestFirst.reverse());
+    const isAtTheEdge = (i) => (start === "left" ? rows.length - i : i) < rows.length / 10; // where a label has no room
     const times = rows.map((row) => row.cells[0].textContent);
     const incomplete = rows.filter((row) => row.querySelector(".nc-incomplete"));
     const canvases = [...charts.querySelectorAll("canvas")];
@@ -35,7 +36,7 @@
         plugins: [{ id: "shade", beforeDraw: shade }],
         data: {
           labels: times,
-          datasets: [{ data: numbersOf(texts), backgroundColor: fills, hoverBackgroundColor: color }],
+          datasets: [{ data: numbersOf(texts), backgroundColor: fills, hoverBackgroundColor: hovered }],
         },
         options: {
           animation: false,
@@ -49,7 +50,8 @@
               border: { display: false },
               grid: { display: false },
               ticks: { color, font, autoSkipPadding: 8, maxRotation: 0, callback: (value) => axis[value] },
-              afterBuildTicks: (scale) => (scale.ticks = scale.ticks.filter(({ value }) => axis[value])),
+              afterFit: (scale) => (scale[start === "left" ? "paddingRight" : "paddingLeft"] = 0),
+              afterBuildTicks: (scale) => (scale.ticks = scale.ticks.filter(({ value }) => axis[value] && !isAtTheEdge(value))),
             },
             y: {
               position: start,
