@@ -41,7 +41,7 @@ from .status import (
     Trouble,
     merged,
     read_status,
-    why_redis_is_down,
+    redis_outage,
 )
 
 MAX_EVENTS_SHOWN = 10
@@ -90,7 +90,7 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
         "others": told[1:],
         "trouble_until": status.trouble and moment(time.time() - status.trouble.age).removesuffix("."),
         "is_over": is_over(status),
-        "redis_is_down": bool(why_redis_is_down()),
+        "redis_is_down": redis_outage() is not None,
     }
     with suppress(CounterError):
         if counters:
@@ -303,10 +303,10 @@ PRECISIONS = {
 
 
 def activity(counter: CounterStatus, precision: Precision) -> dict[str, Any]:
-    """Return the activity of a counter, in two round trips, one for each time-sliced counter: a table, newest slice
-    first, which says what slices are incomplete; for the charts of its columns the totals by title, the labels of the
-    axis as JSON, the separator of thousands, and the span of time; and since when more than the newest slice is
-    incomplete."""
+    """Return the activity of a counter, in three round trips, one for each time-sliced counter: a table, newest slice
+    first, which says what slices are incomplete, or were stored late; for the charts of its columns the totals by
+    title, the span of time, the labels of the axis as JSON, and the separator of thousands; and since when more than
+    the newest slice is incomplete."""
     last = int(time.time()) // precision.seconds * precision.seconds
     starts = range(last, last - precision.slots * precision.seconds, -precision.seconds)
     # Slices of a day are days in UTC. West of Greenwich, they would be named after the previous day.
@@ -320,8 +320,12 @@ def activity(counter: CounterStatus, precision: Precision) -> dict[str, Any]:
     complete_until = counter.off_since or time.time() - waited
     names = [date(start, precision.name) for start in times]
     incomplete = sum(start + precision.seconds > complete_until for start in starts)
-    for i in range(incomplete):
-        names[i] = format_html('{} <span class="nc-incomplete">{}</span>', names[i], _("incomplete"))
+    is_late = late_slices(counter.counter, precision.seconds)
+    for i, start in enumerate(starts):
+        if i < incomplete:
+            names[i] = format_html('{} <span class="nc-incomplete">{}</span>', names[i], _("incomplete"))
+        elif start in is_late:
+            names[i] = format_html('{} <span class="nc-late">{}</span>', names[i], _("stored late"))
     rows = [[name, *map(grouped, counts)] for name, *counts in zip(names, *columns.values(), strict=True)]
     formats = [precision.labels.get(getattr(start, precision.unit), "") for start in times]
     return {
@@ -332,3 +336,14 @@ def activity(counter: CounterStatus, precision: Precision) -> dict[str, Any]:
         "separator": grouped(1000)[1:-3],
         "incomplete_since": incomplete > 1 and moment(complete_until, precision.name).removesuffix("."),
     }
+
+
+def late_slices(counter: str, seconds: int) -> set[int]:
+    """Return when the slices of this length begin whose changes the flusher has stored late, with those of others."""
+    found = set[int]()
+    for event in history.latest(MAX_EVENTS_READ, "late"):
+        end = int(event["timestamp"])
+        slices = range((end - 60 * event["minutes"]) // seconds * seconds, end + 1, seconds)
+        if event["counter"] == counter and len(slices) > 1:
+            found.update(slices)
+    return found

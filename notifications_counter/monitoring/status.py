@@ -150,7 +150,7 @@ class CounterStatus:
     def problems(self, max_age: float = MAX_AGE_SECONDS) -> Iterator[Problem]:
         """Yield what is wrong with the counter, for which the flusher's work may wait for ``max_age`` seconds."""
         if self.error:
-            yield Problem(self.name, "unreachable", *self._unreachable())
+            yield self._unreachable()
         if self.off_since:
             text = _("Counting has been off since %(since)s.") % {"since": moment(self.off_since).removesuffix(".")}
             more = _("Reads count rows, and nothing is flushed. Run `manage.py counting on` when the incident is over.")
@@ -202,12 +202,17 @@ class CounterStatus:
             more = _("Find out whether processes are killed, Redis answers too late, or a COMMIT takes that long.")
             yield Problem(self.name, "overdue", text, more)
 
-    def _unreachable(self) -> tuple[str, str, str]:
-        if outage := why_redis_is_down():
-            text = _("Redis cannot be used. Counts are right, but slower.")
-            more = _("Reads count rows until Redis is back: start it, or find out why it does not answer.")
-            return text, more, outage
-        return _("The state could not be read."), _("Is the database running, and migrated?"), self.error
+    def _unreachable(self) -> Problem:
+        outage = redis_outage()
+        if outage is None:
+            text, more = _("The state could not be read."), _("Is the database running, and migrated?")
+            return Problem(self.name, "unreachable", text, more, self.error)
+        text = _("Redis cannot be used. Counts are right, but slower.")
+        if time.time() - outage.since > 1:  # this process has not only just started
+            text = _("Redis has been out of reach since %(since)s. Counts are right, but slower.")
+            text %= {"since": moment(outage.since).removesuffix(".")}
+        more = _("Reads count rows until Redis is back: start it, or find out why it does not answer.")
+        return Problem(self.name, "unreachable", text, more, outage.reason, outage.since)
 
     def deploy(self) -> Iterator[Problem]:
         """Yield until when rows are counted, if a deploy is under way: nothing is wrong, but nothing is flushed."""
@@ -329,12 +334,20 @@ def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: f
     return Status(counters, tuple(problems), tuple(warnings), trouble)
 
 
-def why_redis_is_down() -> str:
-    """Return why Redis does not answer this process; empty if it does."""
+class Outage(NamedTuple):
+    """Why Redis does not answer this process, and ``since`` when, in seconds since 1970."""
+
+    reason: str
+    since: float
+
+
+def redis_outage() -> Outage | None:
+    """Return the outage of Redis that this process knows of, if any."""
     with suppress(CounterError):
         breaker = client_of(options.CACHE_ALIAS).breaker
-        return breaker.reason if breaker.down_since is not None else ""
-    return ""
+        if (began := breaker.down_since) is not None:
+            return Outage(breaker.reason, time.time() - (time.monotonic() - began))
+    return None
 
 
 def read_trouble() -> Trouble | None:

@@ -19,6 +19,7 @@ from notifications_counter.monitoring.dashboard import counter_table
 from notifications_counter.monitoring.display import moment
 from notifications_counter.monitoring.history import history
 from notifications_counter.monitoring.status import CounterStatus, Status
+from notifications_counter.redis.client import client_of
 from notifications_counter.timeseries import update_counters
 from notifications_counter.upkeep.findings import record
 from notifications_counter.upkeep.phases import state_row
@@ -140,6 +141,9 @@ def test_a_flusher_that_was_late_leaves_an_event(admin_client, url, few_healed, 
     call_command("flush_counters", verbosity=0)
     response = admin_client.get(url)
     assert "Incomplete since" not in response.text
+    late = [time for time, *_ in response.context["activity"]["table"].rows if "stored late" in time]
+    assert 10 <= len(late) <= 12
+    assert late[-1].startswith(moment(began, "TIME_FORMAT"))
     [(_, sentence, counter), *_] = response.context["events"].rows
     assert re.fullmatch(r"Flusher was late: changes had waited for up to 1[01] min, 1 in all\.", strip_tags(sentence))
     assert counter == "unread"
@@ -161,6 +165,8 @@ def test_without_redis_the_page_says_so(admin_client, url):
     with redis_out_of_reach():
         admin_client.get(url)
         said = health(admin_client.get(url))  # when it is not asked again
+        client_of("default").breaker.down_since -= 60
+        assert health(admin_client.get(url)).startswith("Redis has been out of reach since ")
     assert said.startswith("Redis cannot be used. Counts are right, but slower. Reads count rows until Redis is back")
     assert "asked again" not in said
     assert "Counters, charts and events are read from Redis, and come back with it." in said

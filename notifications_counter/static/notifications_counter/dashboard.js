@@ -22,10 +22,11 @@
     const numbersOf = (texts) => texts.map((text) => Number(text.replace(/[^\d-]/g, "")) || null);
     const most = Math.max(...columns.flatMap(numbersOf));
     const fills = rows.map((row) => (incomplete.includes(row) ? pale : fill));
-    const shade = ({ ctx, chartArea: { left, right, top, bottom } }) => { // where a flush is late
-      const width = ((right - left) * incomplete.length) / rows.length;
+    const late = rows.filter((row) => row.querySelector(".nc-late") || (incomplete.length > 1 && incomplete.includes(row)));
+    const shade = ({ ctx, chartArea: { left, right, top, bottom } }) => { // where a flush is, or was, late
+      const edges = rows.map((_, i) => Math.round(left + ((right - left) * i) / rows.length)).concat(right);
       ctx.fillStyle = stroke;
-      if (incomplete.length > 1) ctx.fillRect(start === "left" ? right - width : left, top, width, bottom - top);
+      rows.forEach((row, i) => late.includes(row) && ctx.fillRect(edges[i], top, edges[i + 1] - edges[i], bottom - top));
     };
     canvases.forEach((canvas, i) => {
       const texts = columns[i];
