@@ -125,13 +125,13 @@
 
   // Change only what is another, so that the focus stays, and what is open stays open.
   const update = (old, now) => {
-    if (old.nodeType === Node.TEXT_NODE) {
+    if (old.nodeName !== now.nodeName || old.childNodes.length !== now.childNodes.length) {
+      old.querySelectorAll?.("canvas").forEach((canvas) => Chart?.getChart(canvas)?.destroy());
+      old.replaceWith(now);
+    } else if (old.nodeType === Node.TEXT_NODE) {
       if (old.data !== now.data) old.data = now.data;
     } else if (old.matches?.("canvas")) {
       old.setAttribute("aria-label", now.getAttribute("aria-label"));
-    } else if (old.nodeName !== now.nodeName || old.childNodes.length !== now.childNodes.length) {
-      old.querySelectorAll?.("canvas").forEach((canvas) => Chart?.getChart(canvas)?.destroy());
-      old.replaceWith(now);
     } else {
       for (const name of ["class", "data-kind", "data-labels"]) if (now.hasAttribute?.(name)) old.setAttribute(name, now.getAttribute(name));
       const children = [...now.childNodes]; // one that replaces another leaves its parent
