@@ -55,18 +55,18 @@ EVENTS = {
     "flush": Event("%(owners)d owner(s) flushed, %(skipped)d skipped, %(seconds).2f s."),
     "stored": Event("%(owners)d of %(of)d owner(s) stored, %(added)d added, %(removed)d removed.", logging.DEBUG),
     "compared": Event("%(owners)d owner(s) compared.", logging.DEBUG),
-    "recount": Event(_("%(owners)s owner(s) compared, %(wrong)s wrong."), is_kept=True),
+    "recount": Event(_("recount: %(owners)s compared, %(wrong)s wrong."), is_kept=True),
     "wrong": Event(
         _(
-            "%(owners)s wrong count(s): %(examples)s. Rows are counted now. Look for raw SQL, triggers, restored "
+            "found wrong, %(owners)s in all: %(examples)s. Rows are counted now. Look for raw SQL, triggers, restored "
             "backups."
         ),
         logging.WARNING,
         is_kept=True,
     ),
-    "skipped": Event(_("%(owners)s owner(s) not stored: %(examples)s."), logging.ERROR, is_kept=True),
+    "skipped": Event(_("not stored, %(owners)s in all: %(examples)s."), logging.ERROR, is_kept=True),
     "late": Event(
-        _("flusher was late: %(owners)s owner(s) had waited, the first for %(minutes)s min."),
+        _("flusher was late: changes had waited for up to %(minutes)s min, %(owners)s in all."),
         logging.WARNING,
         is_kept=True,
     ),
@@ -101,6 +101,7 @@ def report(event: str, counter: Any = None, /, *, level: int = 0, exc_info: Any 
     sentence = about.sentence
     if counter is not None:
         sentence, fields = f"%(counter)s: {sentence}", {"counter": counter.name, **fields}
-    logger.log(level or about.level, sentence, fields, exc_info=exc_info, extra={"event": event, **fields})
+    level = level or about.level
+    logger.log(level, sentence, fields, exc_info=exc_info, extra={"event": event, **fields})
     if about.is_sent:
-        event_reported.send_robust(sender=counter, counter=counter, event=event, fields=fields)
+        event_reported.send_robust(sender=counter, counter=counter, event=event, level=level, fields=fields)

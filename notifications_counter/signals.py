@@ -17,6 +17,7 @@ event_reported = Signal()
 
 ``sender``, ``counter``  the counter; None if it is about none
 ``event``                the name of the event
+``level``                its level in the log
 ``fields``               its fields, a dict
 
 If a receiver raises, Django logs the exception and calls the others.

@@ -70,25 +70,28 @@ class MaintenanceAdmin(ListAdmin):
     def has_recount_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("notifications_counter.recount_unread_counts")
 
-    def do(self, request: HttpRequest, counter: Counter, work: Callable[[Counter], str]) -> None:
+    def do(self, request: HttpRequest, counter: Counter, work: Callable[[Counter], tuple[str, bool]]) -> None:
         """Flush or recount a counter, and tell the user what that did, or why it failed."""
         try:
-            text, level = work(counter), messages.INFO
+            text, is_done = work(counter)
+            level = messages.INFO if is_done else messages.WARNING
         except EXPECTED as error:
             text, level = explain(error), messages.ERROR
         title = _("Counter %(name)s") % {"name": counter.name}
         self.message_user(request, f"{title}: {text}", level)
 
 
-def flush(counter: Counter) -> str:
+def flush(counter: Counter) -> tuple[str, bool]:
+    """Flush a counter. Returns what that did, and whether no problem was left."""
     owners = counter.flush(ACTION_SECONDS).owners
     text = ngettext("%(owners)s owner was flushed.", "%(owners)s owners were flushed.", owners)
     status = read_counter(counter)
-    why_none = (problem.text for problem in (*status.problems(), *status.deploy()))
-    return " ".join([text % {"owners": grouped(owners)}, *why_none])
+    why_not = [problem.text for problem in (*status.problems(), *status.deploy())]
+    return " ".join([text % {"owners": grouped(owners)}, *why_not]), not why_not
 
 
-def recount(counter: Counter, owners: Iterable[object] | None = None) -> str:
+def recount(counter: Counter, owners: Iterable[object] | None = None) -> tuple[str, bool]:
+    """Recount owners, or everyone. Returns what that did, and whether it is finished."""
     result = counter.recount(owners, seconds=ACTION_SECONDS)
     text = ngettext(
         "%(owners)s owner was compared with the rows, %(wrong)s wrong.",
@@ -97,7 +100,7 @@ def recount(counter: Counter, owners: Iterable[object] | None = None) -> str:
     )
     text %= {"owners": grouped(result.owners), "wrong": grouped(result.wrong)}
     more = _("It ran out of time. `manage.py recount_counters` compares everyone.")
-    return f"{text} {more}" if result.unfinished else text
+    return (f"{text} {more}", False) if result.unfinished else (text, True)
 
 
 def short(at: datetime) -> str:

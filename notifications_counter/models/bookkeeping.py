@@ -60,7 +60,8 @@ class CounterState(models.Model):
     ``walk_began_at``    when the last walk began
     ``walked_to``        the last owner of its pages that are done, NULL before the first
     ``walk_resumes_at``  when its next page is due
-    ``wrong``            how many wrong counts were found, the last one at ``wrong_at``
+    ``wrong``            how many wrong counts were found, the last one at ``wrong_at``, NULL if everyone
+                         has been recounted since, and was right
     ``skipped``          how often rows could not be counted, or a count not stored, the last time at ``skipped_at``
     ``fingerprint``      of the declaration in force since ``declared_at``, which is NULL if `migrate` has made the
                          table, and no flusher has served the counter yet

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -29,21 +30,25 @@ from ..redis.client import NOTE_SECONDS, client_of
 from ..reports import EVENTS
 from ..timeseries import TimeSeries
 from ..upkeep.phases import Phase
-from .display import duration, grouped, moment, odd
+from .display import duration, grouped, moment, odd, with_code
 from .history import history
 from .status import (
     MAX_MISSED_SECONDS,
     MAX_OVERDUE,
     CounterStatus,
+    Problem,
     Status,
     Trouble,
     merged,
     read_status,
-    why_redis_is_down,
+    redis_outage,
 )
 
 MAX_EVENTS_SHOWN = 10
 """How many events the page shows."""
+
+MAX_EVENTS_READ = 30
+"""How many it reads: the same one of several counters is shown once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,32 +75,42 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
     status = read_status(visible())
     counters = [each for each in status.counters.values() if not each.error]
     bad = {problem.counter for problem in status.problems}
+    problems, warnings = shown(status.problems), shown(status.warnings)
+    told = [*sorted(problems, key=lambda each: each.kind not in GRAVEST), *warnings]
+    lead = told[0] if told else None
     found: dict[str, Any] = {
         "by": by,
         "choices": [(name, precision.title) for name, precision in PRECISIONS.items()],
         "charts": apps.is_installed("chartkick.django"),  # which brings Chart.js
         "now": moment(time.time()).removesuffix("."),  # of p.m., at the end of a sentence
-        "problems": merged(status.problems),
-        "warnings": merged(status.warnings),
+        "problems": problems,
+        "warnings": warnings,
+        "lead": lead,
+        "lead_since": lead and lead.since and moment(lead.since),
+        "others": told[1:],
         "trouble_until": status.trouble and moment(time.time() - status.trouble.age).removesuffix("."),
         "is_over": is_over(status),
-        "redis_is_down": bool(why_redis_is_down()),
+        "redis_is_down": redis_outage() is not None,
     }
-    told = [*found["problems"], *found["warnings"]]
-    if len(found["problems"] or found["warnings"]) == 1:
-        lead = told.pop(0)
-        found |= {"lead": lead, "lead_since": lead.since and moment(lead.since)}
-    found["others"] = told
-    since = min((problem.since for problem in status.problems if problem.since), default=None)
     with suppress(CounterError):
         if counters:
-            shown = min(counters, key=lambda each: (each.name != chosen, each.name not in bad))
-            found["counters"] = counter_table(counters, by, shown.name, status)
-            found |= {"counter": shown.name, "servers": server_table(client_of(options.CACHE_ALIAS).infos())}
-            with at(shown.place):
-                found |= {"events": event_table(status.trouble), "activity": activity(shown, PRECISIONS[by])}
-        since = since if status.problems else well_since(status)
-    return {**found, "since": since and moment(since).removesuffix(".")}
+            one = min(counters, key=lambda each: (each.name != chosen, each.name not in bad))
+            found["counters"] = counter_table(counters, by, one.name, status)
+            found |= {"counter": one.name, "servers": server_table(client_of(options.CACHE_ALIAS).infos())}
+            with at(one.place):
+                found |= {"events": event_table(status.trouble), "activity": activity(one, PRECISIONS[by])}
+        if lead is None and (since := well_since(status)):
+            found["since"] = moment(since).removesuffix(".")
+    return found
+
+
+GRAVEST = {"off", "unreachable"}
+"""The kinds of problems that are told first."""
+
+
+def shown(problems: Sequence[Problem]) -> list[Problem]:
+    """Return problems for the template, each once."""
+    return [replace(problem, more=with_code(problem.more)) for problem in merged(problems)]
 
 
 def visible() -> list[LocalCounter[Counter]]:
@@ -139,12 +154,15 @@ def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, status
     """Return each counter in a line, with a link that shows its part of the page, as that of ``shown``. The cells that
     problems and warnings are about are marked."""
     words = {
+        _("State"): _("Whether the counter has a problem, or a warning, which is told above."),
+        _("Flusher ran"): _("When the flusher last worked for the counter."),
         _("Wrong counts"): _(
             "The flusher compares every count with its rows, again and again, and puts what is wrong in doubt."
         ),
         pgettext("changes", "Waiting"): _(
             "Owners whose changes wait for the flusher, which writes them to the database. Badges include these."
         ),
+        pgettext("changes", "Oldest"): _("For how long the oldest of these, or other work of the flusher, has waited."),
         _("In flight"): _(
             "Writes that are announced and not confirmed yet. If a process is killed meanwhile, or Redis cannot be "
             "reached, they are overdue, and are dropped after %(age)s. Up to %(limit)s overdue ones are no problem."
@@ -154,22 +172,24 @@ def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, status
             "How often a count could not be stored: something else wrote it, or a sum is too large for its column."
         ),
     }
-    wrong, waiting, *others = words
-    titles = [_("Counter"), _("State"), _("Flusher ran"), wrong, waiting, pgettext("changes", "Oldest"), *others]
     rows = []
     for counter in counters:
         kinds = {problem.kind for problem in status.problems if problem.counter == counter.name}
         looks = {warning.kind for warning in status.warnings if warning.counter == counter.name}
         if "walk" in looks and counter.is_idle:
             looks.add("idle")
-        guilty: set[str] = set().union(*(GUILTY.get(kind, ()) for kind in kinds | looks))
-        state = odd(_("has a problem")) if kinds else odd(_("needs a look")) if looks else _("in order")
+        marks = {name: "warned" for name in ("wrong", "skipped") if getattr(counter, name)}
+        marks |= {name: "warned" for kind in looks for name in GUILTY.get(kind, ())}
+        marks |= {name: "bad" for kind in kinds for name in GUILTY.get(kind, ())}
+        level, state = ("good", _("in order")) if not looks else ("warned", _("needs a look"))
+        if kinds:
+            level, state = "bad", _("has a problem")
         if counter.phase == Phase.WALKING:
             state = _("walking, up to owner %s") % counter.walked_to
         elif counter.off_since:
-            state = odd(_("off"))
+            state = _("off")
         elif counter.phase != Phase.NORMAL:
-            state = odd(_("rows are counted"))
+            state = _("rows are counted")
         overdue = _("%s overdue") % grouped(counter.overdue)
         cells = {
             "last_run": _("unknown") if counter.last_run is None else ago(counter.last_run),
@@ -181,7 +201,6 @@ def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, status
             else grouped(counter.in_flight),
             "skipped": grouped(counter.skipped),
         }
-        guilty |= {name for name in ("wrong", "skipped") if getattr(counter, name)}
         rows.append(
             [
                 format_html(
@@ -190,11 +209,11 @@ def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, status
                     mark_safe(' aria-current="true"') if counter.name == shown else "",
                     counter.name,
                 ),
-                state,
-                *(odd(text) if name in guilty else text for name, text in cells.items()),
+                format_html('<span class="nc-state nc-{}">{}</span>', level, state),
+                *(odd(text, marks[name]) if name in marks else text for name, text in cells.items()),
             ]
         )
-    return Table(titles, rows, numbers=2, words=words, stacks=True)
+    return Table([_("Counter"), *words], rows, numbers=2, words=words, stacks=True)
 
 
 def server_table(servers: Sequence[Mapping[str, Any]]) -> Table:
@@ -219,18 +238,27 @@ def server_table(servers: Sequence[Mapping[str, Any]]) -> Table:
 
 def event_table(trouble: Trouble | None) -> Table:
     """Return the last events of all counters, and the last trouble with Redis."""
-    events = [(event["timestamp"], sentence_of(event), event["counter"]) for event in history.latest(MAX_EVENTS_SHOWN)]
+    events = [
+        (event["timestamp"], event.get("level", 0), sentence_of(event), event["counter"])
+        for event in history.latest(MAX_EVENTS_READ)
+    ]
     if trouble:
         text = _("Processes had trouble with Redis, and counted rows: %(reason)s") % {"reason": trouble.reason}
-        events.append((time.time() - trouble.age, text, ""))
+        events.append((time.time() - trouble.age, logging.WARNING, text, ""))
         events.sort(key=itemgetter(0), reverse=True)
-    rows: list[list[str]] = []
-    today = moment(time.time(), "DATE_FORMAT")
-    for timestamp, sentence, counter in events[:MAX_EVENTS_SHOWN]:
-        is_of_today = moment(timestamp, "DATE_FORMAT") == today
-        when = moment(timestamp, "H:i:s" if is_of_today else "DATETIME_FORMAT")
-        rows.append([when, sentence, counter])
-    return Table([_("Time"), _("Event"), _("Counter")], rows, numbers=3, stacks=True)
+    counters: dict[tuple[str, int, str], list[str]] = {}  # several do the same at the same time
+    for timestamp, level, sentence, counter in events:
+        counters.setdefault((moment(timestamp, today="H:i:s"), level, sentence), []).append(counter)
+    looks = {logging.WARNING: "nc-alarm nc-warned", logging.ERROR: "nc-alarm nc-bad"}
+    rows = [
+        [
+            when,
+            format_html('<span class="{}">{}</span>', looks.get(level, "nc-usual"), sentence),
+            ", ".join(sorted(names)),
+        ]
+        for (when, level, sentence), names in counters.items()
+    ]
+    return Table([_("Time"), _("Event"), _("Counter")], rows[:MAX_EVENTS_SHOWN], numbers=3, stacks=True)
 
 
 def sentence_of(event: Event) -> str:
@@ -249,12 +277,13 @@ def sentence_of(event: Event) -> str:
 # ------------------------------------------------------------------------- charts
 class Precision(NamedTuple):
     """A choice of precision for the charts: the length of a slice in ``seconds``, the ``title`` of the choice, the
-    number of ``slots``, the date format for the ``name`` of a slice, and those of the ``labels`` on the axis, by the
-    number of the minute, hour or day, which ``unit`` names."""
+    number of ``slots``, and the ``span`` of all, the date format for the ``name`` of a slice, and those of the
+    ``labels`` on the axis, by the number of the minute, hour or day, which ``unit`` names."""
 
     seconds: int
     title: object
     slots: int
+    span: object
     name: str
     unit: str
     labels: dict[int, str]
@@ -264,17 +293,20 @@ QUARTERS = dict.fromkeys((0, 15, 30, 45), "TIME_FORMAT")
 MIDNIGHT = {0: "MONTH_DAY_FORMAT"}
 TENS = {1: "MONTH_DAY_FORMAT", 11: "j", 21: "j"}
 
+SPANS = gettext_lazy("last 60 minutes"), gettext_lazy("last 48 hours"), gettext_lazy("last 31 days")
+
 PRECISIONS = {
-    "minute": Precision(60, gettext_lazy("By minute"), 60, "TIME_FORMAT", "minute", QUARTERS),
-    "hour": Precision(3600, gettext_lazy("By hour"), 48, "DATETIME_FORMAT", "hour", MIDNIGHT),
-    "day": Precision(86400, gettext_lazy("By day"), 31, "DATE_FORMAT", "day", TENS),
+    "minute": Precision(60, gettext_lazy("By minute"), 60, SPANS[0], "TIME_FORMAT", "minute", QUARTERS),
+    "hour": Precision(3600, gettext_lazy("By hour"), 48, SPANS[1], "DATETIME_FORMAT", "hour", MIDNIGHT),
+    "day": Precision(86400, gettext_lazy("By day"), 31, SPANS[2], "DATE_FORMAT", "day", TENS),
 }
 
 
 def activity(counter: CounterStatus, precision: Precision) -> dict[str, Any]:
-    """Return the activity of a counter, in two round trips, one for each time-sliced counter: a table, newest slice
-    first, which says what slices are incomplete; for the charts of its columns the totals by title, the labels of the
-    axis as JSON, and the separator of thousands; and since when more than the newest slice is incomplete."""
+    """Return the activity of a counter, in three round trips, one for each time-sliced counter: a table, newest slice
+    first, which says what slices are incomplete, or were stored late; for the charts of its columns the totals by
+    title, the span of time, the labels of the axis as JSON, and the separator of thousands; and since when more than
+    the newest slice is incomplete."""
     last = int(time.time()) // precision.seconds * precision.seconds
     starts = range(last, last - precision.slots * precision.seconds, -precision.seconds)
     # Slices of a day are days in UTC. West of Greenwich, they would be named after the previous day.
@@ -288,14 +320,30 @@ def activity(counter: CounterStatus, precision: Precision) -> dict[str, Any]:
     complete_until = counter.off_since or time.time() - waited
     names = [date(start, precision.name) for start in times]
     incomplete = sum(start + precision.seconds > complete_until for start in starts)
-    for i in range(incomplete):
-        names[i] = format_html('{} <span class="nc-incomplete">{}</span>', names[i], _("incomplete"))
+    is_late = late_slices(counter.counter, precision.seconds)
+    for i, start in enumerate(starts):
+        if i < incomplete:
+            names[i] = format_html('{} <span class="nc-incomplete">{}</span>', names[i], _("incomplete"))
+        elif start in is_late:
+            names[i] = format_html('{} <span class="nc-late">{}</span>', names[i], _("stored late"))
     rows = [[name, *map(grouped, counts)] for name, *counts in zip(names, *columns.values(), strict=True)]
     formats = [precision.labels.get(getattr(start, precision.unit), "") for start in times]
     return {
         "table": Table([_("Time"), *columns], rows),
+        "span": precision.span,
         "totals": {title: grouped(sum(column)) for title, column in columns.items()},
         "labels": json.dumps([format and date(start, format) for start, format in zip(times, formats, strict=True)]),
         "separator": grouped(1000)[1:-3],
         "incomplete_since": incomplete > 1 and moment(complete_until, precision.name).removesuffix("."),
     }
+
+
+def late_slices(counter: str, seconds: int) -> set[int]:
+    """Return when the slices of this length begin whose changes the flusher has stored late, with those of others."""
+    found = set[int]()
+    for event in history.latest(MAX_EVENTS_READ, "late"):
+        end = int(event["timestamp"])
+        slices = range((end - 60 * event["minutes"]) // seconds * seconds, end + 1, seconds)
+        if event["counter"] == counter and len(slices) > 1:
+            found.update(slices)
+    return found

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from datetime import datetime
 
 from django.template.defaultfilters import date, floatformat
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import escape, format_html
+from django.utils.safestring import mark_safe
 from django.utils.translation import pgettext
 
 
@@ -35,11 +37,18 @@ def duration(seconds: float) -> str:
     return pgettext("seconds", "%s s") % floatformat(int(seconds) if seconds >= 10 else round(seconds, 1), -1)
 
 
-def moment(timestamp: float, style: str = "DATETIME_FORMAT") -> str:
-    """Return a date and time."""
-    return date(datetime.fromtimestamp(timestamp, timezone.get_current_timezone()), style)
+def moment(timestamp: float, style: str = "", today: str = "TIME_FORMAT") -> str:
+    """Return a date and time in a style; without one, only the time, in the style ``today``, if it is of today."""
+    tz = timezone.get_current_timezone()
+    at, now = (datetime.fromtimestamp(each, tz) for each in (timestamp, time.time()))
+    return date(at, style or (today if at.date() == now.date() else "DATETIME_FORMAT"))
 
 
-def odd(text: str) -> str:
-    """Return what is not as it should be, so that it is seen."""
-    return format_html('<strong class="nc-odd">{}</strong>', text)
+def with_code(text: str) -> str:
+    """Return a text as HTML, in which what is in backticks is code."""
+    return mark_safe(re.sub(r"`(.+?)`", r"<code>\1</code>", escape(text)))
+
+
+def odd(text: str, level: str = "warned") -> str:
+    """Return what is not as it should be, so that it is seen: ``warned`` or ``bad``."""
+    return format_html('<strong class="nc-odd nc-{}">{}</strong>', level, text)

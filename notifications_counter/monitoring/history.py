@@ -18,13 +18,13 @@ MAX_EVENTS = 10_000
 history = EventLog("history")
 
 
-def keep(counter: Declaration, event: str, fields: Mapping[str, Any], **_: object) -> None:
+def keep(counter: Declaration, event: str, level: int, fields: Mapping[str, Any], **_: object) -> None:
     """Keep an event if its kind is to be kept, or the changes that a flush has stored. A receiver of
     ``event_reported``."""
     try:
         if EVENTS[event].is_kept:
             with working_on(counter.db):
-                history.record_event({"type": event, **fields})
+                history.record_event({"type": event, "level": level, **fields})
                 history.trim_events(max_length=MAX_EVENTS)
         elif event == "stored":
             changes = {f"{counter.name}:{what}": fields[what] for what in ("added", "removed") if fields[what]}

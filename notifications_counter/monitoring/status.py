@@ -144,13 +144,13 @@ class CounterStatus:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the flusher has not run for as long as a walk may take."""
-        return self.last_run is not None and 0 < options.WALK_SECONDS < self.last_run
+        """Whether the flusher has not run for as long as a walk, and work, may take."""
+        return self.last_run is not None and 0 < options.WALK_SECONDS < self.last_run > MAX_AGE_SECONDS
 
     def problems(self, max_age: float = MAX_AGE_SECONDS) -> Iterator[Problem]:
         """Yield what is wrong with the counter, for which the flusher's work may wait for ``max_age`` seconds."""
         if self.error:
-            yield Problem(self.name, "unreachable", *self._unreachable())
+            yield self._unreachable()
         if self.off_since:
             text = _("Counting has been off since %(since)s.") % {"since": moment(self.off_since).removesuffix(".")}
             more = _("Reads count rows, and nothing is flushed. Run `manage.py counting on` when the incident is over.")
@@ -187,9 +187,10 @@ class CounterStatus:
             more = _("If it is full, raise its maxmemory, or find what fills it.")
             yield Problem(self.name, "refuses", text, more, self.refusal)
         if self.age > max_age:
-            text = _("The flusher's work has waited for %(age)s, more than %(limit)s.")
-            text %= {"age": duration(self.age), "limit": duration(max_age)}
+            text = _("The flusher's work has waited for %(age)s.") % {"age": duration(self.age)}
             more = _("Start flush_counters, or restart it if it is running.")
+            if self.phase in (Phase.NORMAL, Phase.WALKING) and not self.missed_age:
+                more = _("Stored totals are old; badges are right.") + " " + more
             yield Problem(self.name, "backlog", text, more, since=time.time() - self.age)
         elif self.missed_age and self.missed_age > MAX_MISSED_SECONDS:
             text = _("Redis may have missed changes, the oldest %(age)s ago.") % {"age": duration(self.missed_age)}
@@ -201,12 +202,17 @@ class CounterStatus:
             more = _("Find out whether processes are killed, Redis answers too late, or a COMMIT takes that long.")
             yield Problem(self.name, "overdue", text, more)
 
-    def _unreachable(self) -> tuple[str, str, str]:
-        if outage := why_redis_is_down():
-            text = _("Redis cannot be used. Counts are right, but slower.")
-            more = _("Reads count rows until Redis is back: start it, or find out why it does not answer.")
-            return text, more, outage
-        return _("The state could not be read."), _("Is the database running, and migrated?"), self.error
+    def _unreachable(self) -> Problem:
+        outage = redis_outage()
+        if outage is None:
+            text, more = _("The state could not be read."), _("Is the database running, and migrated?")
+            return Problem(self.name, "unreachable", text, more, self.error)
+        text = _("Redis cannot be used. Counts are right, but slower.")
+        if time.time() - outage.since > 1:  # this process has not only just started
+            text = _("Redis has been out of reach since %(since)s. Counts are right, but slower.")
+            text %= {"since": moment(outage.since).removesuffix(".")}
+        more = _("Reads count rows until Redis is back: start it, or find out why it does not answer.")
+        return Problem(self.name, "unreachable", text, more, outage.reason, outage.since)
 
     def deploy(self) -> Iterator[Problem]:
         """Yield until when rows are counted, if a deploy is under way: nothing is wrong, but nothing is flushed."""
@@ -222,17 +228,20 @@ class CounterStatus:
         """Yield what was wrong during the last day and may happen again, what takes too long, and a deploy."""
         yield from self.deploy()
         if self.wrong_age is not None and self.wrong_age < WARNING_SECONDS:
-            text = _("A wrong count was found %(age)s ago, and put in doubt.") % {"age": duration(self.wrong_age)}
+            text = _("Wrong counts were found %(age)s ago, and are right again.") % {"age": duration(self.wrong_age)}
             more = _(
-                "The log (wrong) names the owner. If you do not know what changed its rows or its stored total, look "
-                "for raw SQL, a trigger or a restored backup."
+                "Something changed rows behind Django's back: raw SQL, a trigger, a restored backup. The log (wrong), "
+                "and the last events of the dashboard, name owners. A recount of everyone that finds nothing ends this "
+                "warning."
             )
             yield Problem(self.name, "wrong", text, more)
         is_backlog = self.is_idle and self.age > MAX_AGE_SECONDS  # a problem, which says the same
-        if self.walk_age and 0 < 2 * options.WALK_SECONDS < self.walk_age and not self.off_since and not is_backlog:
+        limit = max(2 * options.WALK_SECONDS, MAX_AGE_SECONDS)
+        must_walk = options.WALK_SECONDS and not self.off_since and not is_backlog
+        if must_walk and self.walk_age and self.walk_age > limit:
             if self.is_idle:
                 text = _("The flusher has not run for %(age)s.") % {"age": duration(self.last_run or 0)}
-                more = _("Stored totals are old until it does. Is flush_counters running?")
+                more = _("Stored totals may be old until it does; badges are right. Is flush_counters running?")
             else:
                 text = _("The last walk over everyone began %(age)s ago.") % {"age": duration(self.walk_age)}
                 more = _(
@@ -325,12 +334,20 @@ def read_status(local: Iterable[LocalCounter[Counter]] | None = None, max_age: f
     return Status(counters, tuple(problems), tuple(warnings), trouble)
 
 
-def why_redis_is_down() -> str:
-    """Return why Redis does not answer this process; empty if it does."""
+class Outage(NamedTuple):
+    """Why Redis does not answer this process, and ``since`` when, in seconds since 1970."""
+
+    reason: str
+    since: float
+
+
+def redis_outage() -> Outage | None:
+    """Return the outage of Redis that this process knows of, if any."""
     with suppress(CounterError):
         breaker = client_of(options.CACHE_ALIAS).breaker
-        return breaker.reason if breaker.down_since is not None else ""
-    return ""
+        if (began := breaker.down_since) is not None:
+            return Outage(breaker.reason, time.time() - (time.monotonic() - began))
+    return None
 
 
 def read_trouble() -> Trouble | None:

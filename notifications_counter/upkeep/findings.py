@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from django.db.models import F
 from django.utils import timezone
@@ -58,3 +59,8 @@ def record(event: str, counter: Declaration, found: Sequence[object]) -> None:
     if number := len(found):
         state_row(counter).update(**{event: F(event) + number, f"{event}_at": timezone.now()})
         report(event, counter, owners=number, examples="; ".join(map(str, found[:MAX_EXAMPLES])))
+
+
+def settle_wrong(counter: Declaration, before: datetime) -> None:
+    """End the warning about wrong counts that were found before this time: everyone is right since."""
+    state_row(counter).filter(wrong_at__lt=before).update(wrong_at=None)

@@ -31,7 +31,7 @@ from ..reports import report
 from ..sql.everyone import page
 from ..sql.target import Target
 from .comparison import Comparison
-from .findings import Result
+from .findings import Result, settle_wrong
 from .generations import forbid_other_rows, forbid_replaced, walk_from_the_start
 from .phases import row_in_force
 
@@ -181,9 +181,12 @@ def recount(
     forbid_transaction(counter.db)
     forbid_replaced(counter)
     forbid_other_rows(counter)
+    began = timezone.now()
     walker = Walker(counter, seconds, dry_run, is_expected=pks is not None)
     if pks is None:
         walker.compare_everyone()
+        if not (dry_run or walker.result.wrong or walker.result.unfinished):
+            settle_wrong(counter, began)
     for some in chunked(list(dict.fromkeys(pks or ())), OWNERS_PER_CALL):
         walker.compare_page(some)
     if walker.result.owners and not dry_run:

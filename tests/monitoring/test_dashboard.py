@@ -1,6 +1,7 @@
 """The dashboard in the admin: is all well, and since when not?"""
 
 import json
+import logging
 import re
 import time
 from html import unescape
@@ -18,6 +19,7 @@ from notifications_counter.monitoring.dashboard import counter_table
 from notifications_counter.monitoring.display import moment
 from notifications_counter.monitoring.history import history
 from notifications_counter.monitoring.status import CounterStatus, Status
+from notifications_counter.redis.client import client_of
 from notifications_counter.timeseries import update_counters
 from notifications_counter.upkeep.findings import record
 from notifications_counter.upkeep.phases import state_row
@@ -73,7 +75,7 @@ def test_since_when_all_is_well_or_not(admin_client, url, few_healed, redis_clie
     redis_client.hset(second.buffer.key("state"), "pending_since", now - 80000)
     redis_client.zadd(second.buffer.key("pending"), {"7": 1})
     response = admin_client.get(url)
-    assert health(response).startswith("The flusher's work has waited for 22 h, more than 5 min. Start")
+    assert health(response).startswith("The flusher's work has waited for 22 h. Stored totals")
     assert "A count could not be stored" in health(response)
     assert response.context["counter"] == second.name
     shown = numbers(response, second.name)
@@ -81,7 +83,11 @@ def test_since_when_all_is_well_or_not(admin_client, url, few_healed, redis_clie
     assert admin_client.get(url, {"counter": first.name}).context["counter"] == first.name
     redis_client.hset(first.buffer.key("state"), "pending_since", now - 70000)
     redis_client.zadd(first.buffer.key("pending"), {"7": 1})
-    assert health(admin_client.get(url)).startswith(f"Something has been wrong{since(now - 80000)}")
+    switch_off(second)
+    response = admin_client.get(url)
+    assert health(response).startswith("Counting has been off since"), "the gravest is told first"
+    assert "<code>manage.py counting on</code>" in response.text
+    assert "The flusher's work has waited for 19 h." in health(response)
 
 
 def test_counters_events_and_the_server(admin_client, url, few_healed, alice):
@@ -117,7 +123,8 @@ def test_the_cells_that_a_problem_is_about_are_marked(found, state, marked):
         table = counter_table([each], "minute", "unread", status)
     cells = dict(zip(table.titles, table.rows[0], strict=True))
     assert strip_tags(cells["State"]) == state
-    assert {title for title, cell in cells.items() if "nc-odd" in cell} == marked
+    color = {"in order": "nc-warned", "needs a look": "nc-warned", "has a problem": "nc-bad"}[state]
+    assert {title for title, cell in cells.items() if color in cell} == marked
     assert "overdue" not in found or strip_tags(cells["In flight"]) == f"{each.in_flight} ({each.overdue} overdue)"
 
 
@@ -134,19 +141,36 @@ def test_a_flusher_that_was_late_leaves_an_event(admin_client, url, few_healed, 
     call_command("flush_counters", verbosity=0)
     response = admin_client.get(url)
     assert "Incomplete since" not in response.text
+    late = [time for time, *_ in response.context["activity"]["table"].rows if "stored late" in time]
+    assert 10 <= len(late) <= 12
+    assert late[-1].startswith(moment(began, "TIME_FORMAT"))
     [(_, sentence, counter), *_] = response.context["events"].rows
-    assert re.fullmatch(r"Flusher was late: 1 owner\(s\) had waited, the first for 1[01] min\.", sentence)
+    assert re.fullmatch(r"Flusher was late: changes had waited for up to 1[01] min, 1 in all\.", strip_tags(sentence))
     assert counter == "unread"
     assert health(response).startswith(f"All has been well{since(history.latest(1, 'late')[0]['timestamp'])}")
+
+
+def test_the_same_event_of_several_counters_is_a_line_and_warnings_are_marked(admin_client, url, few_healed):
+    history.trim_events(max_length=0)
+    for counter in ("unread", "unread_by_kind"):
+        fields = {"counter": counter, "timestamp": int(time.time()) - 90000}
+        history.record_event({"type": "walked", "level": logging.INFO, **fields})
+        history.record_event({"type": "generation", "level": logging.WARNING, "reason": "a test", **fields})
+    rows = admin_client.get(url).context["events"].rows
+    assert [names for *_, names in rows] == ["unread, unread_by_kind"] * 2
+    assert {strip_tags(text)[:4]: "nc-alarm" in text for _, text, _ in rows} == {"Walk": False, "Gene": True}
 
 
 def test_without_redis_the_page_says_so(admin_client, url):
     with redis_out_of_reach():
         admin_client.get(url)
         said = health(admin_client.get(url))  # when it is not asked again
+        client_of("default").breaker.down_since -= 60
+        assert health(admin_client.get(url)).startswith("Redis has been out of reach since ")
     assert said.startswith("Redis cannot be used. Counts are right, but slower. Reads count rows until Redis is back")
     assert "asked again" not in said
-    assert said.endswith("[unreachable] Counters, charts and events are read from Redis, and come back with it.")
+    assert "Counters, charts and events are read from Redis, and come back with it." in said
+    assert said.endswith("[unreachable]")
 
 
 def test_trouble_with_redis_that_is_over_is_told_as_such(admin_client, url, few_healed, redis_client):
@@ -207,10 +231,11 @@ def test_buttons_work_where_requests_are_transactions(admin_client, url, few_hea
     """They say why if they cannot."""
     monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
 
-    def press(button: str) -> str:
+    def press(button: str, looks: str = "info") -> str:
         response = admin_client.post(f"{url}?by=day", {button: "", "counter": "unread"}, follow=True)
         assert response.redirect_chain == [(f"{url}?by=day", 302)]
         [message] = messages(response)
+        assert f'<li class="{looks}">' in response.text
         return message
 
     Notification.objects.create(user=alice, title="waits")
@@ -219,8 +244,8 @@ def test_buttons_work_where_requests_are_transactions(admin_client, url, few_hea
     unheard(UserNotificationsCount.objects.update, unread_count=7)
     assert press("recount") == "Counter unread: 1 owner was compared with the rows, 1 wrong."
     with redis_out_of_reach():
-        assert "Redis" in press("flush")
+        assert "Redis" in press("flush", "error")
     assert admin_client.post(url, {"flush": "", "counter": "nothing"}).status_code == 400
     switch_off(unread)
-    assert press("flush").startswith("Counter unread: 0 owners were flushed. Counting has been off since")
+    assert press("flush", "warning").startswith("Counter unread: 0 owners were flushed. Counting has been off since")
     assert health(admin_client.get(url)).count("since") == 1

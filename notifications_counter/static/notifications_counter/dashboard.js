@@ -8,12 +8,13 @@
   const draw = (charts) => {
     const { labels, separator } = charts.dataset;
     const style = getComputedStyle(charts.querySelector("canvas"));
-    const { color, direction, fill, stroke, stopColor: pale, fontFamily: family } = style;
+    const { color, direction, fill, stroke, stopColor: pale, floodColor: hovered, fontFamily: family } = style;
     const start = direction === "rtl" ? "right" : "left";
     const font = { family, size: 11 };
     const axis = JSON.parse(labels);
     const rows = [...charts.nextElementSibling.querySelectorAll("tbody tr")];
     if (start === "left") [axis, rows].forEach((newestFirst) => newestFirst.reverse());
+    const isAtTheEdge = (i) => (start === "left" ? rows.length - i : i) < rows.length / 10; // where a label has no room
     const times = rows.map((row) => row.cells[0].textContent);
     const incomplete = rows.filter((row) => row.querySelector(".nc-incomplete"));
     const canvases = [...charts.querySelectorAll("canvas")];
@@ -21,10 +22,11 @@
     const numbersOf = (texts) => texts.map((text) => Number(text.replace(/[^\d-]/g, "")) || null);
     const most = Math.max(...columns.flatMap(numbersOf));
     const fills = rows.map((row) => (incomplete.includes(row) ? pale : fill));
-    const shade = ({ ctx, chartArea: { left, right, top, bottom } }) => { // where a flush is late
-      const width = ((right - left) * incomplete.length) / rows.length;
+    const late = rows.filter((row) => row.querySelector(".nc-late") || (incomplete.length > 1 && incomplete.includes(row)));
+    const shade = ({ ctx, chartArea: { left, right, top, bottom } }) => { // where a flush is, or was, late
+      const edges = rows.map((_, i) => Math.round(left + ((right - left) * i) / rows.length)).concat(right);
       ctx.fillStyle = stroke;
-      if (incomplete.length > 1) ctx.fillRect(start === "left" ? right - width : left, top, width, bottom - top);
+      rows.forEach((row, i) => late.includes(row) && ctx.fillRect(edges[i], top, edges[i + 1] - edges[i], bottom - top));
     };
     canvases.forEach((canvas, i) => {
       const texts = columns[i];
@@ -35,7 +37,7 @@
         plugins: [{ id: "shade", beforeDraw: shade }],
         data: {
           labels: times,
-          datasets: [{ data: numbersOf(texts), backgroundColor: fills, hoverBackgroundColor: color }],
+          datasets: [{ data: numbersOf(texts), backgroundColor: fills, hoverBackgroundColor: hovered }],
         },
         options: {
           animation: false,
@@ -49,7 +51,8 @@
               border: { display: false },
               grid: { display: false },
               ticks: { color, font, autoSkipPadding: 8, maxRotation: 0, callback: (value) => axis[value] },
-              afterBuildTicks: (scale) => (scale.ticks = scale.ticks.filter(({ value }) => axis[value])),
+              afterFit: (scale) => (scale[start === "left" ? "paddingRight" : "paddingLeft"] = 0),
+              afterBuildTicks: (scale) => (scale.ticks = scale.ticks.filter(({ value }) => axis[value] && !isAtTheEdge(value))),
             },
             y: {
               position: start,
@@ -122,13 +125,13 @@
 
   // Change only what is another, so that the focus stays, and what is open stays open.
   const update = (old, now) => {
-    if (old.nodeType === Node.TEXT_NODE) {
+    if (old.nodeName !== now.nodeName || old.childNodes.length !== now.childNodes.length) {
+      old.querySelectorAll?.("canvas").forEach((canvas) => Chart?.getChart(canvas)?.destroy());
+      old.replaceWith(now);
+    } else if (old.nodeType === Node.TEXT_NODE) {
       if (old.data !== now.data) old.data = now.data;
     } else if (old.matches?.("canvas")) {
       old.setAttribute("aria-label", now.getAttribute("aria-label"));
-    } else if (old.nodeName !== now.nodeName || old.childNodes.length !== now.childNodes.length) {
-      old.querySelectorAll?.("canvas").forEach((canvas) => Chart?.getChart(canvas)?.destroy());
-      old.replaceWith(now);
     } else {
       for (const name of ["class", "data-kind", "data-labels"]) if (now.hasAttribute?.(name)) old.setAttribute(name, now.getAttribute(name));
       const children = [...now.childNodes]; // one that replaces another leaves its parent
