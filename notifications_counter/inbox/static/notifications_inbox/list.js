@@ -163,13 +163,13 @@
     // Show the message about the list again. Screen readers may have read it before.
     close() {
       this.news = null;
-      this.show(this.state, "", this.state === this.spoken || undefined);
+      this.show(this.state, "", this.state === this.spoken);
     }
 
-    show(state, text, isTold = state === "new" && document.querySelector("[data-unread-toast]")) {
+    show(state, text, isTold = false) {
       const { toast } = this;
       toast.ariaBusy = null;
-      toast.ariaLive = isTold ? "off" : "polite"; // a region for new notifications tells their number
+      toast.ariaLive = isTold ? "off" : "polite";
       const focused = toast.querySelector(":focus");
       const preventScroll = !focused?.matches(":focus-visible");
       if (!focused) this.origin = document.activeElement.id;
