@@ -192,8 +192,12 @@ IS_SEEN = """() => {
 def test_nothing_covers_what_has_the_focus(visit, size):
     page = visit(BUSY, viewport=dict(zip(("width", "height"), size, strict=True)))
     page.wait_for_load_state()
-    for key in "j#x":
+    for key in "j#":
         page.keyboard.press(key)
+    page.wait_for_timeout(300)  # until the row has collapsed
+    day, row = page.locator(".nc-day >> nth=0").bounding_box(), page.locator(".nc-row:has(:focus)").bounding_box()
+    assert row["y"] >= day["y"] + day["height"]
+    page.keyboard.press("x")
     expect(page.get_by_role("button", name="Undo")).to_be_visible()
     expect(page.locator(".nc-bulk")).to_be_visible()
     floating = (".nc-inbox > .nc-toast button", "#nc-all", "#nc-delete")

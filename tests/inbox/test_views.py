@@ -145,7 +145,7 @@ def test_a_day_has_times_a_month_has_days_and_a_bell_has_dates(client, alice, mo
     for part, format in (("list", in_list), ("bell", "SHORT_DATE_FORMAT")):
         text = client.get(url(), headers={"X-Part": part}).content.decode()
         assert re.findall(r"<time [^>]*>([^<]*)</time>", text) == [date_format(at, format)]
-        assert re.findall('<li class="nc-day(| nc-today)" .*<h2>(.*)</h2>', text) == (
+        assert re.findall('<li class="nc-day(| nc-today)" .*<h2[^>]*>(.*)</h2>', text) == (
             [(" nc-today" if heading == "Today" else "", heading.format(at))] if part == "list" else []
         )
 

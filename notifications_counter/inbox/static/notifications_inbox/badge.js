@@ -9,12 +9,16 @@
   const RETRY = 120_000; // until a stream that was refused is tried again
   const SILENCE = 60_000; // after which a stream, which repeats itself every 20 seconds, is lost
   const TOAST = 12_000; // that a toast stays
+  const PAUSE = 12_000; // between two announcements
+  const LISTED = 1_000; // until a list has told of what is new
   const PATIENCE = 2_000; // until a leader that does not answer is taken for frozen
 
   const ROOM = 3_000; // characters for names in a URL: servers refuse more than 4 or 8 kilobytes
   const MOST = 10; // requests for the counts of many badges; only those of the first are in the stream
 
   const SPOKEN = '[role="status"] > .nc-badge:is([data-badge="unread"], [data-badge="unseen"])'; // badges
+
+  const LIST = ":is(.nc-inbox, .nc-bell-panel:popover-open)"; // that is shown
 
   const { stream, poll, user } = document.currentScript.dataset;
   const name = `notifications-counts-${user}`;
@@ -30,6 +34,9 @@
   let relisten = () => {}; // reopens the stream, if there is one
   let visit; // an AbortController of this visit of the page
   let takeover; // a timer
+  let fading; // a timer of the toast
+  let speaking; // a timer
+  let quiet = 0; // until then, nothing is announced
   let changing = 0; // changes by this tab's user, which a list reports
   let leaving = []; // the kinds of unread notifications whose deletion can still be undone: not shown, but counted
 
@@ -93,37 +100,57 @@
     document.dispatchEvent(new CustomEvent("notifications:counts", { detail: known }));
   };
 
+  // Tell screen readers at once, or the latest words after a pause; nothing if a list tells of new notifications.
+  const speak = (spoken, ...words) => {
+    clearTimeout(speaking);
+    const tell = () => {
+      if (document.querySelector(`${LIST} > .nc-toast[data-state="new"]`)) return;
+      quiet = Date.now() + PAUSE;
+      spoken.replaceChildren(...words);
+    };
+    speaking = setTimeout(tell, Math.max(quiet - Date.now(), document.querySelector(LIST) ? LISTED : 0));
+  };
+
   // Show the newest notification since the page was rendered, unless a list shows it itself. Screen readers are told of
   // it and of the number at once.
   const toast = async (number) => {
     const region = document.querySelector("[data-unread-toast]");
     if (!region) return;
     const { api, inbox, since } = region.dataset;
-    const isMeant = !document.hidden && !document.querySelector(".nc-inbox, .nc-bell-panel:popover-open");
+    const isMeant = !document.hidden && !document.querySelector(LIST);
     const asked = new URLSearchParams({ unread: true, limit: 1, since });
     const reply = isMeant && (await fetch(`${api}?${asked}`).catch(() => null));
     const newest = reply && reply.ok && (await reply.json()).notifications[0];
     const [spoken, template] = region.children;
-    spoken.textContent = number;
-    if (!newest || region.dataset.newest === String(newest.id)) return; // marking as unread also raises the count
+    const isNew = newest && region.dataset.newest !== String(newest.id); // marking as unread also raises the count
+    if (!isNew) return number && speak(spoken, number);
     Object.assign(region.dataset, { since: newest.created_at ?? since, newest: newest.id });
     const content = template.content.cloneNode(true);
+    const title = content.querySelector("bdi");
     content.querySelector("a").href = `${inbox}${newest.id}/`;
-    content.querySelector("bdi").textContent = newest.title;
+    title.textContent = newest.title;
     content.querySelector(".nc-text").textContent = newest.body;
-    if (newest.data?.lang) content.querySelector("bdi").lang = newest.data.lang;
-    const parts = [...content.childNodes];
+    if (newest.data?.lang) title.lang = newest.data.lang;
+    speak(spoken, `${number} `, content.querySelector("p").firstChild.cloneNode(true), title.cloneNode(true));
+    const clear = () => {
+      while (template.nextSibling) template.nextSibling.remove(); // what is spoken stays, so that screen readers know it
+    };
     const close = () => {
+      [fading, speaking].forEach((timer) => clearTimeout(timer));
       const isFocused = region.contains(document.activeElement);
-      parts.forEach((part) => part.remove());
-      spoken.textContent = "";
+      clear();
+      spoken.replaceChildren();
       if (isFocused) document.querySelector(".nc-bell button")?.focus();
     };
+    const fade = () => {
+      clearTimeout(fading);
+      fading = setTimeout(() => (region.matches(":hover, :focus-within") ? fade() : close()), TOAST);
+    };
     content.querySelector("button").addEventListener("click", close);
-    const fade = () => (region.matches(":hover, :focus-within") ? setTimeout(fade, TOAST) : close());
-    setTimeout(fade, TOAST);
+    fade();
     const isFocused = region.contains(document.activeElement);
-    region.replaceChildren(spoken, template, content);
+    clear();
+    region.append(content);
     if (isFocused) region.querySelector("button").focus();
   };
 

@@ -10,7 +10,7 @@
   const ACROSS = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity };
   const KEYS = "notifications-keys"; // "off" in this browser, for speech input or keys pressed by mistake
   const TYPED = ":read-write, select"; // what needs keys itself
-  const BAR = ".nc-toast button, .nc-inbox:has(.nc-row:not([hidden]) :checked) .nc-bulk :is(input, button)";
+  const BAR = ".nc-toast :is(button, a), .nc-inbox:has(.nc-row:not([hidden]) :checked) .nc-bulk :is(input, button)";
   const DIALOG = "dialog, [role=dialog], [popover]";
 
   const listOf = window.ncListOf;
@@ -31,7 +31,7 @@
     try { sessionStorage[SENT] = JSON.stringify(Object.fromEntries([...now, ...keys])); } catch {}
   };
 
-  const post = async (list, { url, body, rows, isDone, undo }, keepalive = false) => {
+  const post = async (list, { url, body, rows, undo, deletion }, keepalive = false) => {
     rows.forEach((row) => row.setAttribute("aria-busy", "true"));
     const signal = AbortSignal.timeout(PATIENCE);
     const options = { method: "POST", body, headers: { "X-Part": "list" }, redirect: "manual", keepalive, signal };
@@ -41,15 +41,17 @@
     const text = reply?.ok && (await reply.text().catch(() => ""));
     rows.forEach((row) => row.removeAttribute("aria-busy"));
     if (reply?.type === "opaqueredirect") {
-      restore(list);
+      restore(list, deletion);
+      restore(list, waiting.get(list));
       list.news = null;
       return list.say("ended");
     }
     if (!reply?.ok && reply?.status !== 404) {
-      restore(list);
+      restore(list, deletion);
       // The CSRF token is of an earlier login, perhaps another user's, whose rows must not be changed.
       if (reply?.status === 403) return list.report("stale", { answer: () => location.reload() });
-      return list.report("unsaved", { answer: () => post(list, { url, body, rows }) });
+      const failed = [...(list.news?.failed ?? []), { url, body, rows }];
+      return list.report("unsaved", { failed, answer: () => failed.forEach((each) => post(list, each)) });
     }
     if (document.activeElement.closest(".nc-bulk")) rows[0]?.querySelector(".nc-title").focus(); // the bar disappears
     for (const row of rows) row.querySelectorAll(":checked").forEach((box) => (box.checked = false));
@@ -59,7 +61,7 @@
       body.set("which", "read");
       body.set("at", at);
       list.report("deleted", { text, answer: () => post(list, { url: undo, body, rows }) });
-    } else if (text && !isDone) {
+    } else if (text && !deletion && !list.news?.failed) {
       list.report("done", { text });
       list.toast.firstElementChild.classList.toggle("nc-visually-hidden", rows.length === 1); // the row shows it
     }
@@ -112,16 +114,18 @@
     document.dispatchEvent(new CustomEvent("notifications:leaving", { detail }));
   };
 
-  const restore = (list) => {
-    remember(waiting.get(list)?.rows ?? [], 0);
-    setWaiting(list, null);
+  const restore = (list, deletion) => {
+    if (!deletion) return;
+    remember(deletion.rows, 0);
+    const other = waiting.get(list);
+    setWaiting(list, other === deletion ? null : other);
   };
 
   const finish = async (list, change, keepalive) => {
     if (!change || change.isDone) return;
     change.isDone = true;
     remember(change.rows, Date.now() + PATIENCE);
-    await post(list, { ...change, rows: [] }, keepalive);
+    await post(list, { ...change, rows: [], deletion: change }, keepalive);
     if (waiting.get(list) === change) setWaiting(list, null);
   };
 
@@ -136,7 +140,7 @@
     setWaiting(list, change);
     if (isFocused) next ? titleOf(next).focus() : list.focus();
     const answer = () => {
-      restore(list);
+      restore(list, change);
       const row = rowsOf(list).find((row) => row.dataset.key === rows[0]?.dataset.key);
       row ? titleOf(row).focus() : list.focus();
       list.report("restored", { end: () => {} });
@@ -190,9 +194,9 @@
     if (button?.matches(".nc-notification [data-undo]")) return leave(event, button);
     if (!list || !button) return;
     event.stopPropagation();
-    if (button.matches(".nc-title") && !button.closest(".nc-gone")) return;
+    if (button.matches(".nc-title:not([aria-disabled])")) return;
     event.preventDefault();
-    if (!button.closest(".nc-gone, [aria-busy]")) change(list, button);
+    if (!button.closest("[aria-disabled], [aria-busy]")) change(list, button);
   };
   document.addEventListener("submit", onSubmit, { capture: true });
 
@@ -297,10 +301,7 @@
     document.getElementById("nc-more").focus();
   }, { capture: true });
 
-  document.addEventListener("focusin", ({ target, relatedTarget: last }) => {
-    const isFirst = target.matches(".nc-inbox .nc-row:not(.nc-gone) .nc-title") && !last?.closest(".nc-row");
-    const about = target.getAttribute("aria-describedby") ?? ""; // a hint once, where the keyboard enters the list
-    if (isFirst && !about.endsWith("nc-arrows")) target.setAttribute("aria-describedby", `${about} nc-arrows`);
+  document.addEventListener("focusin", ({ target }) => {
     if (target.matches(".nc-kinds a:focus-visible")) target.scrollIntoView({ block: "nearest", inline: "center" });
     const keys = document.querySelector("#nc-keys:popover-open");
     if (keys && !keys.contains(target)) keys.hidePopover();

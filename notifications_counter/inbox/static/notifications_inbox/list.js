@@ -146,10 +146,11 @@
       if (!this.news && !isShown) this.show(state);
     }
 
-    // Show a message about a change. Calls `answer` if its button is clicked, else `end` after a while.
-    report(state, { text, answer, end } = {}) {
+    // Show a message about a change. Calls `answer` if its button is clicked, else `end` after a while. While it is there,
+    // `news.failed` are the changes that can be tried again.
+    report(state, { text, answer, end, failed } = {}) {
       this.news?.end?.();
-      const news = (this.news = { answer, end });
+      const news = (this.news = { answer, end, failed });
       this.show(state, text);
       const expire = () => {
         if (this.news !== news) return;
@@ -163,13 +164,13 @@
     // Show the message about the list again. Screen readers may have read it before.
     close() {
       this.news = null;
-      this.show(this.state, "", this.state === this.spoken || undefined);
+      this.show(this.state, "", this.state === this.spoken);
     }
 
-    show(state, text, isTold = state === "new" && document.querySelector("[data-unread-toast]")) {
+    show(state, text, isTold = false) {
       const { toast } = this;
       toast.ariaBusy = null;
-      toast.ariaLive = isTold ? "off" : "polite"; // a region for new notifications tells their number
+      toast.ariaLive = isTold ? "off" : "polite";
       const focused = toast.querySelector(":focus");
       const preventScroll = !focused?.matches(":focus-visible");
       if (!focused) this.origin = document.activeElement.id;
@@ -203,7 +204,7 @@
 
     focus(options) {
       const title = this.part.querySelector(".nc-row:not([hidden]) .nc-title");
-      (title || this.part.querySelector(".nc-filters a") || this.root).focus(options);
+      (title || this.part.querySelector(".nc-filters [aria-current]") || this.root).focus(options);
     }
 
     // -------------------------------------------------------------- responses
@@ -218,7 +219,13 @@
         } else if (!old.classList.contains("nc-gone")) {
           old.classList.add("nc-gone");
           const ofUnread = /[?&]show=unread/.test(this.url);
-          const note = copy(ofUnread && old.matches(".nc-read") ? "read" : "gone").firstElementChild;
+          const isRead = ofUnread && old.matches(".nc-read"); // here, so it can be opened and marked as unread
+          const note = copy(isRead ? "read" : "gone").firstElementChild;
+          if (isRead) {
+            const mark = old.querySelector(".nc-mark");
+            Object.assign(mark, { title: template("read").dataset.undo, formAction: mark.dataset.undoAt });
+            delete mark.dataset.undoAt;
+          }
           if (ofUnread) {
             old.classList.replace("nc-unread", "nc-read");
             old.querySelector(".nc-title > .nc-visually-hidden")?.remove();
@@ -226,7 +233,7 @@
           note.id = `${old.querySelector(".nc-title").id}-gone`;
           old.querySelector(".nc-what").append(note);
           for (const control of old.querySelectorAll("button, input")) {
-            control.ariaDisabled = "true";
+            if (!isRead) control.ariaDisabled = "true";
             control.setAttribute("aria-describedby", `${note.id} ${control.getAttribute("aria-describedby") ?? ""}`);
           }
           const isFocused = old.contains(document.activeElement);
@@ -274,7 +281,7 @@
     }
 
     settle() {
-      if (!this.part) return;
+      if (!this.part || this.part.querySelector("nav :focus")) return; // rows would push it away
       if (this.fresh) {
         prepare(this.part);
         prepare(this.fresh);
