@@ -106,7 +106,7 @@ OPERATIONS = [
     ("flush() of 2,500", lambda: send(users(2500, each=0)) or unread.flush, 6, 12),
     ("heal(), all is well", lambda: unread.heal, 4, 5),
     ("recount() of 2,500", lambda: partial(unread.recount, users(2500)), 8, 11),
-    ("recount() of everyone, 2,500", lambda: users(2500) and unread.recount, 10, 15),
+    ("recount() of everyone, 2,500", lambda: users(2500) and unread.recount, 10, 16),
     ("status of one counter", lambda: partial(status_of, unread), 4, 2),
     # the recipes
     ("update_counters() of 10", lambda: partial(update_counters, {f"hits{n}": 1 for n in range(10)}), 1, 0),

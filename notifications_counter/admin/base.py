@@ -18,7 +18,7 @@ from django.utils.translation import ngettext
 
 from ..counters import Counter
 from ..databases.errors import EXPECTED, explain
-from ..monitoring.display import grouped, moment
+from ..monitoring.display import grouped, moment, with_code
 from ..monitoring.status import read_counter
 
 USERNAME = get_user_model().USERNAME_FIELD
@@ -78,7 +78,7 @@ class MaintenanceAdmin(ListAdmin):
         except EXPECTED as error:
             text, level = explain(error), messages.ERROR
         title = _("Counter %(name)s") % {"name": counter.name}
-        self.message_user(request, f"{title}: {text}", level)
+        self.message_user(request, with_code(f"{title}: {text}"), level)
 
 
 def flush(counter: Counter) -> tuple[str, bool]:

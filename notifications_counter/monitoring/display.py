@@ -9,7 +9,7 @@ from datetime import datetime
 
 from django.template.defaultfilters import date, floatformat
 from django.utils import timezone
-from django.utils.html import escape, format_html
+from django.utils.html import format_html
 from django.utils.safestring import mark_safe
 from django.utils.translation import pgettext
 
@@ -46,7 +46,7 @@ def moment(timestamp: float, style: str = "", today: str = "TIME_FORMAT") -> str
 
 def with_code(text: str) -> str:
     """Return a text as HTML, in which what is in backticks is code."""
-    return mark_safe(re.sub(r"`(.+?)`", r"<code>\1</code>", escape(text)))
+    return mark_safe(re.sub(r"`(.+?)`", r"<code>\1</code>", format_html("{}", text)))
 
 
 def odd(text: str, level: str = "warned") -> str:

@@ -87,7 +87,7 @@ def test_since_when_all_is_well_or_not(admin_client, url, few_healed, redis_clie
     response = admin_client.get(url)
     assert health(response).startswith("Counting has been off since"), "the gravest is told first"
     assert "<code>manage.py counting on</code>" in response.text
-    assert "The flusher's work has waited for 19 h." in health(response)
+    assert "The flusher's work has waited for" in health(response)
 
 
 def test_counters_events_and_the_server(admin_client, url, few_healed, alice):
@@ -247,5 +247,7 @@ def test_buttons_work_where_requests_are_transactions(admin_client, url, few_hea
         assert "Redis" in press("flush", "error")
     assert admin_client.post(url, {"flush": "", "counter": "nothing"}).status_code == 400
     switch_off(unread)
-    assert press("flush", "warning").startswith("Counter unread: 0 owners were flushed. Counting has been off since")
+    told = press("flush", "warning")
+    assert told.startswith("Counter unread: 0 owners were flushed. Counting has been off since")
+    assert "<code>manage.py counting on</code>" in told
     assert health(admin_client.get(url)).count("since") == 1
