@@ -3,6 +3,7 @@ the dashboard."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -75,11 +76,13 @@ class Problem:
 
 
 def merged(problems: Iterable[Problem]) -> list[Problem]:
-    """Return each problem once, with the names of all counters that have it."""
-    about: dict[Problem, list[str | None]] = {}
+    """Return each problem once, as the first counter has it, with the names of all counters that have it."""
+    about: dict[tuple[str, str], list[Problem]] = {}
     for problem in problems:
-        about.setdefault(replace(problem, counter=None), []).append(problem.counter)
-    return [replace(problem, counter=", ".join(filter(None, names))) for problem, names in about.items()]
+        about.setdefault((problem.kind, problem.reason), []).append(problem)
+    return [
+        replace(same[0], counter=", ".join(each.counter for each in same if each.counter)) for same in about.values()
+    ]
 
 
 def sentences(problems: Iterable[Problem]) -> list[str]:
@@ -221,7 +224,7 @@ class CounterStatus:
                 "The counter is new, was off, or its declaration has changed, and processes may still run as before."
             )
             more = _("Reads count rows for another %(wait)s (DEPLOY_SECONDS), and then until flush_counters runs.")
-            wait = duration(max(0.0, (self.deploy_until or 0) - time.time()))
+            wait = duration(max(1, math.ceil((self.deploy_until or 0) - time.time())))
             yield Problem(self.name, self.phase, text, more % {"wait": wait})
 
     def warnings(self) -> Iterator[Problem]:

@@ -88,6 +88,7 @@ def test_what_the_list_has_buttons_for(open_inbox, settings, alice, way):
     expect(page.locator(".nc-badge")).to_be_hidden()
     says("1 notification marked as read.")
     has(page, "read", "read")
+    expect(page.locator(f"#nc-mark-{rows[2].pk}")).to_have_attribute("title", "Mark as unread")  # the list is new
     page.click(f"#nc-mark-{rows[2].pk}")
     says("1 notification marked as unread.")
     has(page, "unread", "read")
@@ -100,6 +101,23 @@ def test_what_the_list_has_buttons_for(open_inbox, settings, alice, way):
     page.click(f"#nc-open-{rows[2].pk}")
     expect(page).to_have_url(f"/notifications/{rows[2].pk}/")
     assert unread.count(alice) == 0
+
+
+def test_a_filter_that_htmx_cannot_load_is_tried_again(open_inbox, settings, alice):
+    pytest.importorskip("django_htmx")
+    settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, "django_htmx"]
+    notify(alice)
+    page = open_inbox()
+    page.evaluate("""() => {
+        console.error = () => {}; // of htmx
+        window.send = XMLHttpRequest.prototype.send;
+        XMLHttpRequest.prototype.send = function () { setTimeout(() => this.onerror()); };
+    }""")
+    page.get_by_role("link", name="Unread").click()
+    expect(page.locator(".nc-inbox > .nc-toast")).to_contain_text("This list could not be updated.")
+    page.evaluate("void (XMLHttpRequest.prototype.send = send)")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator(".nc-states [aria-current]")).to_have_text("Unread")
 
 
 def test_htmx_leaves_the_filter_of_a_bell_to_its_panel(open_inbox, settings, alice):

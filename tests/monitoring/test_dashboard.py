@@ -72,7 +72,7 @@ def test_since_when_all_is_well_or_not(admin_client, url, few_healed, redis_clie
         response
     )
     assert '"nc-health nc-warned"' in response.content.decode()
-    redis_client.hset(second.buffer.key("state"), "pending_since", now - 80000)
+    redis_client.hset(second.buffer.key("state"), "pending_since", int(time.time()) - 80000)
     redis_client.zadd(second.buffer.key("pending"), {"7": 1})
     response = admin_client.get(url)
     assert health(response).startswith("The flusher's work has waited for 22 h. Stored totals")

@@ -408,6 +408,11 @@
   document.addEventListener("scroll", () => shown().forEach((list) => list.extend()), { passive: true });
   // A filter was clicked.
   document.addEventListener("htmx:beforeRequest", ({ target }) => window.ncListOf(target)?.tellWait());
+  for (const failure of ["htmx:responseError", "htmx:sendError"]) {
+    document.addEventListener(failure, ({ detail: { elt } }) => {
+      window.ncListOf(elt)?.report("failed", { answer: () => elt.click() });
+    });
+  }
   document.addEventListener("htmx:afterSettle", ({ target }) => {
     if (target === document.body) shown().forEach((list) => list.tell(list.emptiness || list.filter));
   });
