@@ -1,5 +1,5 @@
 """Checks of the declared counters: E003 the declaration, E004 the totals, E005 what a count depends on, W007 what it
-costs, W010 whether its condition can be true."""
+costs, W010 the values in its condition."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ def check_changes(counter: Counter) -> Messages:
 
 
 def check_choices(counter: Counter) -> Messages:
-    """Check that a condition names no value by mistake that its column does not have among its choices."""
+    """Check that a condition names only values that are among the choices of their columns."""
     for node in counter.condition.expressions():
         if (
             isinstance(node, Exact | In)

@@ -218,7 +218,7 @@ class CounterStatus:
         return Problem(self.name, "unreachable", text, more, outage.reason, outage.since)
 
     def deploy(self) -> Iterator[Problem]:
-        """Yield until when rows are counted, if a deploy is under way: nothing is wrong, but nothing is flushed."""
+        """Yield for how long rows are counted, if a deploy is under way: nothing is wrong, but nothing is flushed."""
         if self.phase == Phase.DEPLOYING:
             text = _(
                 "The counter is new, was off, or its declaration has changed, and processes may still run as before."

@@ -50,8 +50,8 @@ def request_of(context: Context) -> Any:
 
 
 def user_in(context: Context) -> Any:
-    """Return the user who makes the request, or None if anonymous. Without a request, which ``DEBUG`` forbids, nobody
-    does."""
+    """Return the user who makes the request; None if there is no user, or no request. With ``DEBUG``, a missing request
+    raises ConfigurationError."""
     request = request_of(context)
     if request is None and settings.DEBUG:
         raise ConfigurationError(
