@@ -471,6 +471,31 @@ def test_several_deletions_are_one_with_a_number(open_inbox, alice):
     expect(told).to_have_text("3 deleted.Undo Ctrl+Z")
 
 
+def test_a_selection_offers_what_it_changes_and_can_be_given_up(open_inbox, alice):
+    rows = notify(alice, 2)
+    page = open_inbox()
+    read, unread_again = (page.locator(f"#nc-{name}") for name in ("read", "unread"))
+    for key in "jx":
+        page.keyboard.press(key)
+    expect(read).to_be_visible()
+    expect(unread_again).to_be_hidden()
+    page.keyboard.press("e")
+    has(page, "read", "unread")
+    page.keyboard.press("x")
+    expect(unread_again).to_be_visible()
+    expect(read).to_be_hidden()
+    page.keyboard.press("e")
+    has(page, "unread", "unread")
+    page.keyboard.press("x")
+    page.keyboard.press("Escape")
+    expect(page.locator(".nc-bulk")).to_be_hidden()
+    focused(page, f"#nc-open-{rows[1].pk}")
+    page.keyboard.press("x")
+    page.locator("#nc-clear").press("Enter")
+    expect(page.locator(".nc-bulk")).to_be_hidden()
+    focused(page, f"#nc-open-{rows[1].pk}")
+
+
 def test_a_deletion_that_can_be_undone_shows_everywhere_at_once(open_inbox, alice):
     rows = notify(alice, 3)
     page = open_inbox()
@@ -694,7 +719,8 @@ def test_a_row_is_one_tab_stop_and_arrows_go_on(open_inbox, alice, toward):
     has(page, "unread", "read", "unread", "unread")
     press(("ArrowUp", f"nc-mark-{new.pk}"), (on, f"nc-more-{new.pk}"))
     page.keyboard.press("Enter")
-    press(("ArrowDown", f"nc-menu-{new.pk} a"), ("ArrowDown", f"nc-tick-{new.pk}"), ("Escape", f"nc-more-{new.pk}"))
+    press(("ArrowDown", f"nc-mark-item-{new.pk}"), ("ArrowDown", f"nc-menu-{new.pk} a"))
+    press(("ArrowDown", f"nc-tick-{new.pk}"), ("Escape", f"nc-more-{new.pk}"))
     page.locator(".nc-bell button").press("Enter")
     expect(page.locator(".nc-bell-panel .nc-row")).to_have_count(4)
     press(("ArrowDown", f"nc-bell-open-{new.pk}"), ("End", f"nc-bell-mark-{new.pk}"))
@@ -764,7 +790,7 @@ def test_what_the_keyboard_opens_takes_the_focus_and_closes_when_it_leaves(open_
     expect(page.locator(":popover-open")).to_have_count(0)
     page.locator(f"#nc-more-{row.pk}").press("Enter")
     menu = page.locator(f"#nc-menu-{row.pk}")
-    for is_open in (True, True, True, False):
+    for is_open in (True, True, True, True, False):
         page.keyboard.press("Tab")
         expect(menu).to_be_visible(visible=is_open)
     bell, panel = page.locator(".nc-bell button"), page.locator(".nc-bell-panel")
@@ -816,6 +842,9 @@ def test_a_phone_selects_by_a_menu_and_has_no_shortcuts(open_inbox, alice):
     expect(page.locator(f"#nc-menu-{row.pk}")).to_be_hidden()
     expect(page.get_by_label("Select “0”")).to_be_checked()
     expect(page.locator(".nc-inbox .nc-told")).to_have_text("1 selected")
+    page.tap(f"#nc-more-{row.pk}")
+    page.tap(f"#nc-mark-item-{row.pk}")
+    has(page, "unread", "read")
     page.tap("#nc-more")
     expect(page.locator("#nc-menu").get_by_role("button")).to_have_text(["Delete read notifications"])
     page.goto("/notifications/?show=unread")

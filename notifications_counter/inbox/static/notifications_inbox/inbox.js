@@ -106,6 +106,13 @@
     all.indeterminate = chosen > 0 && !all.checked;
   };
 
+  const deselect = (list) => {
+    const chosen = rowsOf(list).filter((row) => row.querySelector(":checked"));
+    if (document.activeElement.closest(".nc-bulk")) titleOf(chosen[0]).focus(); // the bar disappears
+    for (const row of chosen) row.querySelector(":checked").checked = false;
+    tidy(list);
+  };
+
   // A deletion begins or ends: hide or show its rows in all lists, and leave those that are unread out of badges.
   const setWaiting = (list, change) => {
     change ? waiting.set(list, change) : waiting.delete(list);
@@ -204,6 +211,7 @@
     const list = listOf(event.target);
     if (!list) return;
     if (event.target.closest(".nc-toast button")) return list.answer();
+    if (event.target.closest("#nc-clear")) return deselect(list);
     if (event.target.closest(".nc-select")) {
       event.target.closest(".nc-row").querySelector("[name=selected]").checked = true;
       return tidy(list);
@@ -246,9 +254,12 @@
       return list.answer();
     }
     if (!list || event.ctrlKey || event.metaKey || event.altKey) return;
-    const isFinal = event.key === "Escape" && list.news && !list.news.end; // else a deletion could not be undone any more
-    if (isFinal && !document.querySelector(".nc-menu:popover-open")) return list.close();
     const rows = rowsOf(list);
+    const bulk = rows.some((row) => row.querySelector(":checked")) && list.root.querySelector(".nc-bulk");
+    if (event.key === "Escape" && !document.querySelector(".nc-menu:popover-open")) {
+      if (bulk) return deselect(list);
+      if (list.news && !list.news.end) return list.close(); // else a deletion could not be undone any more
+    }
     const here = rows.indexOf(at.closest(".nc-row"));
     const controls = controlsOf(rows[here]);
     const place = controls.indexOf(at);
@@ -266,12 +277,12 @@
       return go(event, rows.map((row) => controlsOf(row)[place] ?? titleOf(row)), here + DOWN[event.key]);
     }
     if (!hasKeys || (at.closest("#nc-keys") && event.key !== "?")) return;
-    const bulk = rows.some((row) => row.querySelector(":checked")) && list.root.querySelector(".nc-bulk");
     if (event.key in NEXT) {
       if (go(event, rows.map(titleOf), here + NEXT[event.key]) || here < 0 || !list.isFull) return;
       list.part.querySelector(NEXT[event.key] > 0 ? "[rel=next]" : "[rel=prev]")?.click();
     } else if (event.key === "e") {
-      (bulk || rows[here])?.querySelector("#nc-read, .nc-mark").click();
+      const mark = list.part.querySelector(".nc-unread :checked") ? "#nc-read" : "#nc-unread, .nc-mark";
+      (bulk || rows[here])?.querySelector(mark).click();
     } else if (event.key === "x") {
       rows[here]?.querySelector("[name=selected]")?.click();
     } else if ((event.key === "#" || event.key === "Backspace") && !list.root.popover) { // a bell has no button for it

@@ -222,9 +222,11 @@
           const isRead = ofUnread && old.matches(".nc-read"); // here, so it can be opened and marked as unread
           const note = copy(isRead ? "read" : "gone").firstElementChild;
           if (isRead) {
-            const mark = old.querySelector(".nc-mark");
-            Object.assign(mark, { title: template("read").dataset.undo, formAction: mark.dataset.undoAt });
-            delete mark.dataset.undoAt;
+            for (const mark of old.querySelectorAll("[data-undo-at]")) {
+              mark[mark.title ? "title" : "textContent"] = template("read").dataset.undo;
+              mark.formAction = mark.dataset.undoAt;
+              delete mark.dataset.undoAt;
+            }
           }
           if (ofUnread) {
             old.classList.replace("nc-unread", "nc-read");
