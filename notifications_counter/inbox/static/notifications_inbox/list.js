@@ -351,11 +351,12 @@
 
     async refresh() {
       this.again = this.busy;
-      if (this.busy || !this.isShown || !this.part) return;
+      if (!this.isShown || !this.part) return;
+      if (this.isAwaited) this.tellWait();
+      if (this.busy) return;
       const { part, url } = this;
       if (part !== this.known) [this.known, this.etag, this.fresh] = [part, "", null];
       this.busy = true;
-      if (this.isAwaited) this.tellWait();
       const headers = { "X-Part": this.root.dataset.url ? "bell" : "list", "X-Rows": this.wanted };
       if (this.etag) headers["If-None-Match"] = this.etag;
       try {
