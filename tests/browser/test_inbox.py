@@ -445,17 +445,27 @@ def test_a_keyboard_keeps_its_place(open_inbox, alice):
 
 
 def test_deletions_that_fail_come_back_and_are_tried_again_together(open_inbox, alice):
-    notify(alice, 3)
+    """Whatever is done, and told, in between."""
+    notify(alice, 4)
     page = open_inbox()
     listed, told = page.locator(".nc-row:visible"), page.locator(".nc-inbox > .nc-toast")
     page.evaluate("window.get = fetch; window.fetch = async () => new Response('', { status: 503 })")
     for key in "j##":
         page.keyboard.press(key)
-    expect(told).to_have_text("That could not be saved.Try again")
-    expect(listed).to_have_count(3)
+    failed = "Could not be saved: Delete (2).Try again"
+    expect(told).to_have_text(failed)
+    expect(listed).to_have_count(4)
     page.evaluate("void (window.fetch = get)")
+    page.keyboard.press("#")
+    expect(told).to_have_text("Deleted.Undo Ctrl+Z")
+    page.keyboard.press("e")
+    expect(told).to_have_text("1 notification marked as read.")
+    page.keyboard.press("Escape")
+    expect(told).to_have_text(failed)
     told.get_by_role("button").press("Enter")
-    wait_until(lambda: Notification.objects.count() == 1)
+    expect(told).to_have_text("Saved: Delete (2).")
+    has(page, "read")
+    assert Notification.objects.count() == 1
 
 
 def test_several_deletions_are_one_with_a_number(open_inbox, alice):

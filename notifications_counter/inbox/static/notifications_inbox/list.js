@@ -85,6 +85,7 @@
     spoken = ""; // the last one that was shown
     status = ""; // how many rows are selected, or that there are none
     news = null; // a message about a change, which comes first
+    failure = null; // the message about changes that failed, which comes back after others
     isOther = false; // whether another list was requested
 
     constructor(root) {
@@ -146,11 +147,12 @@
       if (!this.news && !isShown) this.show(state);
     }
 
-    // Show a message about a change. Calls `answer` if its button is clicked, else `end` after a while. While it is there,
-    // `news.failed` are the changes that can be tried again.
+    // Show a message about a change. Calls `answer` if its button is clicked, else `end` after a while. If it says that
+    // changes `failed`, it stays, or comes back after others, until it is answered or closed.
     report(state, { text, answer, end, failed } = {}) {
       this.news?.end?.();
-      const news = (this.news = { answer, end, failed });
+      const news = (this.news = { state, text, answer, end, failed });
+      if (failed) this.failure = news;
       this.show(state, text);
       const expire = () => {
         if (this.news !== news) return;
@@ -158,13 +160,15 @@
         this.close();
         end?.();
       };
-      if (text || end) setTimeout(expire, answer ? CHOICE : TOLD);
+      if (end || (text && !failed)) setTimeout(expire, answer ? CHOICE : TOLD);
     }
 
-    // Show the message about the list again. Screen readers may have read it before.
+    // Show what failed, or else the message about the list, again. Screen readers may have read it before.
     close() {
-      this.news = null;
-      this.show(this.state, "", this.state === this.spoken);
+      if (this.news === this.failure) this.failure = null;
+      this.news = this.failure;
+      if (this.news) this.show(this.news.state, this.news.text, true);
+      else this.show(this.state, "", this.state === this.spoken);
     }
 
     show(state, text, isTold = false) {
