@@ -154,7 +154,7 @@ def test_a_day_has_times_a_month_has_days_and_a_bell_has_dates(client, alice, mo
 def test_nothing_unread_is_nothing_to_mark(with_kinds, client, alice, part):
     def can_mark(**asked) -> bool:
         text = client.get(url(), asked, headers={"X-Part": part}).content.decode()
-        return " disabled" not in re.search('<button [^>]*-read-all"[^>]*>', text)[0]
+        return "disabled" not in re.search('<button [^>]*-read-all"[^>]*>', text)[0]
 
     old = notify(alice, 1)[0]
     notify(alice, 25, read=25)

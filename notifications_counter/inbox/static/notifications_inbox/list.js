@@ -187,7 +187,7 @@
       if (!focused) return;
       const next = toast.querySelector("button, a") ?? this.root.querySelector(`[id="${this.origin}"]`);
       next?.focus({ preventScroll });
-      if (next !== document.activeElement) this.focus({ preventScroll }); // it is gone, hidden or disabled
+      if (next !== document.activeElement) this.focus({ preventScroll }); // it is gone, or hidden
     }
 
     // Handle a click on the button in a message.
@@ -291,10 +291,9 @@
         prepare(this.fresh);
         const { id } = this.part.contains(document.activeElement) ? document.activeElement : {};
         const news = this.isHeld && !this.isOther ? this.patch() : this.apply();
-        const isThere = () => this.part.contains(document.activeElement) && !document.activeElement.disabled;
-        const isLost = () => id !== undefined && !isThere();
+        const isLost = () => id !== undefined && !this.part.contains(document.activeElement);
         if (isLost()) document.getElementById(id)?.focus({ preventScroll: true });
-        if (isLost()) this.focus({ preventScroll: true }); // it is gone, or disabled
+        if (isLost()) this.focus({ preventScroll: true }); // it is gone
         this.root.dispatchEvent(new CustomEvent("notifications:list", { bubbles: true }));
         if (news) this.tell(this.emptiness || news);
       }
