@@ -115,6 +115,8 @@ def test_a_filter_that_htmx_cannot_load_is_tried_again(open_inbox, settings, ali
     }""")
     page.get_by_role("link", name="Unread").click()
     expect(page.locator(".nc-inbox > .nc-toast")).to_contain_text("This list could not be updated.")
+    page.wait_for_timeout(500)
+    assert page.locator(".nc-inbox .nc-told").inner_text() == "", "it still loads"
     page.evaluate("void (XMLHttpRequest.prototype.send = send)")
     page.get_by_role("button", name="Try again").click()
     expect(page.locator(".nc-states [aria-current]")).to_have_text("Unread")

@@ -414,7 +414,9 @@
   document.addEventListener("htmx:beforeRequest", ({ target }) => window.ncListOf(target)?.tellWait());
   for (const failure of ["htmx:responseError", "htmx:sendError"]) {
     document.addEventListener(failure, ({ detail: { elt } }) => {
-      window.ncListOf(elt)?.report("failed", { answer: () => elt.click() });
+      const list = window.ncListOf(elt);
+      list?.tell("");
+      list?.report("failed", { answer: () => elt.click() });
     });
   }
   document.addEventListener("htmx:afterSettle", ({ target }) => {
