@@ -150,6 +150,15 @@ def test_a_day_has_times_a_month_has_days_and_a_bell_has_dates(client, alice, mo
         )
 
 
+@pytest.mark.parametrize("part", ["", "bell"])
+def test_buttons_have_names_beside_their_tooltips(client, alice, part):
+    notify(alice, 2, read=1)
+    text = client.get(url(), headers={"X-Part": part}).content.decode()
+    buttons = re.findall('<button [^>]*title="([^"]*)"[^>]*>(.*?)</button>', text)
+    assert {"Mark as read", "Mark as unread", "More", "Close"} == {title for title, _ in buttons}
+    assert all(f'<span class="nc-visually-hidden">{title}</span>' in inside for title, inside in buttons)
+
+
 @pytest.mark.parametrize("part", ["list", "bell"])
 def test_nothing_unread_is_nothing_to_mark(with_kinds, client, alice, part):
     def can_mark(**asked) -> bool:
