@@ -134,7 +134,7 @@ def test_the_head_leads_to_the_newest_and_says_what_is_marked(client, alice):
         (1, "Yesterday", "TIME_FORMAT"),
         (6, "{0:%A}", "TIME_FORMAT"),
         (7, "{0:%B}", "MONTH_DAY_FORMAT"),
-        (400, "{0:%B} {0.year}", "MONTH_DAY_FORMAT"),
+        (400, "{0:%B} {0.year}", "DATE_FORMAT"),
     ],
 )
 def test_a_day_has_times_a_month_has_days_and_a_bell_has_dates(client, alice, monkeypatch, days, heading, in_list):
@@ -148,6 +148,8 @@ def test_a_day_has_times_a_month_has_days_and_a_bell_has_dates(client, alice, mo
         assert re.findall('<li class="nc-day(| nc-today)" .*<h2[^>]*>(.*)</h2>', text) == (
             [(" nc-today" if heading == "Today" else "", heading.format(at))] if part == "list" else []
         )
+        times = re.findall('aria-describedby="([^"]*-when-.*?)"', text)
+        assert {"nc-day-" in ids for ids in times} == {part == "list" and days in (1, 6)}
 
 
 @pytest.mark.parametrize("part", ["", "bell"])
