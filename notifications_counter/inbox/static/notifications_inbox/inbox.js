@@ -49,6 +49,15 @@
     list.report("done", { text: words("unsaved").saved.replace("{what}", describe(failed)) });
   };
 
+  // Show a row as read before the new list is here.
+  const showRead = (row, undo) => {
+    row.classList.replace("nc-unread", "nc-read");
+    const mark = row.querySelector(".nc-mark");
+    mark.title = mark.firstElementChild.textContent = words("read").undo;
+    mark.formAction = undo;
+    delete mark.dataset.undoAt;
+  };
+
   // Send a change, and report it. Returns whether it is saved.
   const post = async (list, change, keepalive = false) => {
     const { what, number, url, body, rows, undo, deletion, isAgain } = change;
@@ -79,7 +88,7 @@
     for (const row of rows) row.querySelectorAll(":checked").forEach((box) => (box.checked = false));
     const at = reply.headers.get("X-Changed-At");
     if (undo && at) {
-      rows.forEach((row) => row.classList.replace("nc-unread", "nc-read"));
+      rows.forEach((row) => showRead(row, undo));
       body.set("which", "read");
       body.set("at", at);
       const back = { what: words("read").undo, number: 0, url: undo, body, rows };
@@ -89,7 +98,7 @@
       list.toast.firstElementChild.classList.toggle("nc-visually-hidden", rows.length === 1); // the row shows it
     }
     tidy(list);
-    list.refresh();
+    list.renew();
     return true;
   };
 

@@ -76,6 +76,7 @@
   };
 
   class List {
+    known = null; // the part that was there at the last request; null after a change
     etag = ""; // of the last response
     fresh = null; // a newer part that waits
     busy = false;
@@ -216,6 +217,7 @@
     patch() {
       const rows = rowsOf(this.fresh);
       for (const [key, old] of rowsOf(this.part)) {
+        if (old.ariaBusy) continue; // it is about to change
         if (rows.has(key)) {
           swap(old, rows.get(key).cloneNode(true));
         } else if (old.hidden) {
@@ -225,11 +227,6 @@
           const ofUnread = /[?&]show=unread/.test(this.url);
           const isRead = ofUnread && old.matches(".nc-read"); // here, so it can be opened and marked as unread
           const note = copy(isRead ? "read" : "gone").firstElementChild;
-          if (isRead) {
-            const mark = old.querySelector(".nc-mark");
-            Object.assign(mark, { title: template("read").dataset.undo, formAction: mark.dataset.undoAt });
-            delete mark.dataset.undoAt;
-          }
           if (ofUnread) {
             old.classList.replace("nc-unread", "nc-read");
             old.querySelector(".nc-title > .nc-visually-hidden")?.remove();
@@ -352,6 +349,12 @@
       this.settle();
     }
 
+    // After a change, what was requested before it is out of date.
+    renew() {
+      this.known = this.fresh = null;
+      this.refresh();
+    }
+
     async refresh() {
       this.again = this.busy;
       if (!this.isShown || !this.part) return;
@@ -366,8 +369,8 @@
         const signal = AbortSignal.timeout(PATIENCE);
         const reply = await fetch(url, { headers, redirect: "manual", cache: "no-store", signal });
         const text = await reply.text();
-        if (url === this.url && part === this.part) this.receive(reply, text);
-        else this.again = true; // the user has chosen another list meanwhile
+        if (url === this.url && part === this.part && part === this.known) this.receive(reply, text);
+        else this.again = true; // the user has chosen another list, or changed this one
       } catch {
         this.fail();
       }
