@@ -134,7 +134,7 @@ def test_the_head_leads_to_the_newest_and_says_what_is_marked(client, alice):
         (1, "Yesterday", "TIME_FORMAT"),
         (6, "{0:%A}", "TIME_FORMAT"),
         (7, "{0:%B}", "MONTH_DAY_FORMAT"),
-        (400, "{0:%B} {0.year}", "MONTH_DAY_FORMAT"),
+        (400, "{0:%B} {0.year}", "DATE_FORMAT"),
     ],
 )
 def test_a_day_has_times_a_month_has_days_and_a_bell_has_dates(client, alice, monkeypatch, days, heading, in_list):
@@ -148,13 +148,24 @@ def test_a_day_has_times_a_month_has_days_and_a_bell_has_dates(client, alice, mo
         assert re.findall('<li class="nc-day(| nc-today)" .*<h2[^>]*>(.*)</h2>', text) == (
             [(" nc-today" if heading == "Today" else "", heading.format(at))] if part == "list" else []
         )
+        times = re.findall('aria-describedby="([^"]*-when-.*?)"', text)
+        assert {"nc-day-" in ids for ids in times} == {part == "list" and days in (1, 6)}
+
+
+@pytest.mark.parametrize("part", ["", "bell"])
+def test_buttons_have_names_beside_their_tooltips(client, alice, part):
+    notify(alice, 2, read=1)
+    text = client.get(url(), headers={"X-Part": part}).content.decode()
+    buttons = re.findall('<button [^>]*title="([^"]*)"[^>]*>(.*?)</button>', text)
+    assert {"Mark as read", "Mark as unread", "More", "Close"} == {title for title, _ in buttons}
+    assert all(f'<span class="nc-visually-hidden">{title}</span>' in inside for title, inside in buttons)
 
 
 @pytest.mark.parametrize("part", ["list", "bell"])
 def test_nothing_unread_is_nothing_to_mark(with_kinds, client, alice, part):
     def can_mark(**asked) -> bool:
         text = client.get(url(), asked, headers={"X-Part": part}).content.decode()
-        return " disabled" not in re.search('<button [^>]*-read-all"[^>]*>', text)[0]
+        return "disabled" not in re.search('<button [^>]*-read-all"[^>]*>', text)[0]
 
     old = notify(alice, 1)[0]
     notify(alice, 25, read=25)

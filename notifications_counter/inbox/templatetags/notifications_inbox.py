@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 from django import template
 from django.conf import settings
@@ -172,8 +173,16 @@ def day(at: datetime) -> str:
 
 @register.filter(expects_localtime=True)
 def time_of_day(at: datetime) -> str:
-    """Return what is unknown below ``day``: the time, or the date if that is a month."""
-    return date_format(at, "TIME_FORMAT" if _days_ago(at) < WEEK else "MONTH_DAY_FORMAT")
+    """Return the time, or if ``day`` is a month, the date, with its year unless that is this year."""
+    if _days_ago(at) < WEEK:
+        return date_format(at, "TIME_FORMAT")
+    return date_format(at, "MONTH_DAY_FORMAT" if at.year == datetime.now(at.tzinfo).year else "DATE_FORMAT")
+
+
+@register.filter(expects_localtime=True)
+def heading_id(at: datetime, bell: bool) -> str:
+    """Return the id of the ``day`` above a time that needs it: neither today's nor a date, nor in a bell."""
+    return f"nc-day-{quote(day(at))}" if 0 < _days_ago(at) < WEEK and not bell else ""
 
 
 def _days_ago(at: datetime) -> int:

@@ -31,7 +31,38 @@
     try { sessionStorage[SENT] = JSON.stringify(Object.fromEntries([...now, ...keys])); } catch {}
   };
 
-  const post = async (list, { url, body, rows, undo, deletion }, keepalive = false) => {
+  const words = (state) => document.querySelector(`template[data-state="${state}"]`).dataset;
+
+  // What changes are: the names of their buttons, and for how many rows.
+  const describe = (changes) => {
+    const numbers = new Map();
+    for (const { what, number } of changes) numbers.set(what, (numbers.get(what) ?? 0) + number);
+    return [...numbers].map(([what, number]) => (number > 1 ? `${what} (${number})` : what)).join(", ");
+  };
+
+  // Try changes again, and tell of all of them at once.
+  const tryAgain = async (list, failed) => {
+    const sent = failed.map(({ again }) => again());
+    if (document.activeElement.closest(".nc-row[hidden]")) list.focus();
+    const saved = await Promise.all(sent);
+    if (list.news || !saved.every(Boolean)) return;
+    list.report("done", { text: words("unsaved").saved.replace("{what}", describe(failed)) });
+  };
+
+  // Show a row as read before the new list is here.
+  const showRead = (row, undo) => {
+    row.classList.replace("nc-unread", "nc-read");
+    for (const mark of row.querySelectorAll(".nc-actions [name=pk]:not([data-undo])")) {
+      mark.firstElementChild.textContent = words("read").undo;
+      if (mark.title) mark.title = words("read").undo;
+      mark.formAction = undo;
+      delete mark.dataset.undoAt;
+    }
+  };
+
+  // Send a change, and report it. Returns whether it is saved.
+  const post = async (list, change, keepalive = false) => {
+    const { what, number, url, body, rows, undo, deletion, isAgain } = change;
     rows.forEach((row) => row.setAttribute("aria-busy", "true"));
     const signal = AbortSignal.timeout(PATIENCE);
     const options = { method: "POST", body, headers: { "X-Part": "list" }, redirect: "manual", keepalive, signal };
@@ -50,23 +81,27 @@
       restore(list, deletion);
       // The CSRF token is of an earlier login, perhaps another user's, whose rows must not be changed.
       if (reply?.status === 403) return list.report("stale", { answer: () => location.reload() });
-      const failed = [...(list.news?.failed ?? []), { url, body, rows }];
-      return list.report("unsaved", { failed, answer: () => failed.forEach((each) => post(list, each)) });
+      const again = () => (deletion ? finish(list, deletion) : post(list, { ...change, isAgain: true }));
+      const failed = [...(list.failure?.failed ?? []), { what, number, again }];
+      const text = words("unsaved").failed.replace("{what}", describe(failed));
+      return list.report("unsaved", { text, failed, answer: () => tryAgain(list, failed) });
     }
     if (document.activeElement.closest(".nc-bulk")) rows[0]?.querySelector(".nc-title").focus(); // the bar disappears
     for (const row of rows) row.querySelectorAll(":checked").forEach((box) => (box.checked = false));
     const at = reply.headers.get("X-Changed-At");
     if (undo && at) {
-      rows.forEach((row) => row.classList.replace("nc-unread", "nc-read"));
+      rows.forEach((row) => showRead(row, undo));
       body.set("which", "read");
       body.set("at", at);
-      list.report("deleted", { text, answer: () => post(list, { url: undo, body, rows }) });
-    } else if (text && !deletion && !list.news?.failed) {
+      const back = { what: words("read").undo, number: 0, url: undo, body, rows };
+      list.report("deleted", { text, answer: () => post(list, back) });
+    } else if (text && !deletion && !isAgain) {
       list.report("done", { text });
       list.toast.firstElementChild.classList.toggle("nc-visually-hidden", rows.length === 1); // the row shows it
     }
     tidy(list);
-    list.refresh();
+    list.renew();
+    return true;
   };
 
   const rowsOf = (list) => [...list.part.querySelectorAll(".nc-row:not([hidden])")];
@@ -123,6 +158,7 @@
 
   const restore = (list, deletion) => {
     if (!deletion) return;
+    deletion.isDone = false;
     remember(deletion.rows, 0);
     const other = waiting.get(list);
     setWaiting(list, other === deletion ? null : other);
@@ -132,14 +168,16 @@
     if (!change || change.isDone) return;
     change.isDone = true;
     remember(change.rows, Date.now() + PATIENCE);
-    await post(list, { ...change, rows: [], deletion: change }, keepalive);
+    tidy(list);
+    const isSaved = await post(list, { ...change, rows: [], deletion: change }, keepalive);
     if (waiting.get(list) === change) setWaiting(list, null);
+    return isSaved;
   };
 
   // Hide rows, and delete them unless that is undone.
   const remove = (list, change) => {
     finish(list, waiting.get(list));
-    const { rows, number = rows.length } = change;
+    const { rows, number } = change;
     const isFocused = [...rows, list.root.querySelector(".nc-bulk")].some((part) => part?.contains(document.activeElement));
     const all = rowsOf(list);
     const next = all.slice(all.indexOf(rows.at(-1))).find((row) => !rows.includes(row));
@@ -152,8 +190,7 @@
       row ? titleOf(row).focus() : list.focus();
       list.report("restored", { end: () => {} });
     };
-    const { many } = document.querySelector('template[data-state="deleted"]').dataset;
-    const text = number > 1 ? many?.replace("{n}", number) : "";
+    const text = number > 1 ? words("deleted").many?.replace("{n}", number) : "";
     list.report("deleted", { text, answer, end: () => finish(list, change) });
   };
 
@@ -165,17 +202,20 @@
     const isMeant = (row) => isAll || (name ? row.contains(button) : row.querySelector(":checked"));
     const rows = rowsOf(list).filter(isMeant);
     list.root.querySelectorAll(":popover-open").forEach((menu) => menu.hidePopover());
-    if (!("undo" in button.dataset)) return post(list, { url, body, rows, undo: button.dataset.undoAt });
-    if (!isAll) return remove(list, { url, body, rows });
+    const what = button.ariaLabel || button.textContent;
+    const asked = { what, number: isAll ? 0 : rows.length, url, body, rows, undo: button.dataset.undoAt };
+    if (!("undo" in button.dataset)) return post(list, asked);
+    if (!isAll) return remove(list, asked);
     body.set("until", new Date(list.now + 1000).toISOString()); // the clock of the server has seconds
-    const number = list.part.querySelector(".nc-pages a") ? 0 : undefined; // other pages may have more
-    remove(list, { url, body, rows: rows.filter((row) => row.matches(".nc-read")), number });
+    const read = rows.filter((row) => row.matches(".nc-read"));
+    const number = list.part.querySelector(".nc-pages a") ? 0 : read.length; // other pages may have more
+    remove(list, { ...asked, number, rows: read });
   };
 
   // Delete a notification from its own page: the list does it, where that can be undone.
-  const leave = (event, { formAction: url, value: pk, form, dataset }) => {
+  const leave = (event, { formAction: url, value: pk, textContent: what, form, dataset }) => {
     if (new URL(form.elements.next.value, location).pathname !== dataset.undo) return; // no list follows
-    try { sessionStorage[LEFT] = JSON.stringify({ url, pk }); } catch { return; }
+    try { sessionStorage[LEFT] = JSON.stringify({ url, pk, what }); } catch { return; }
     event.preventDefault();
     event.stopPropagation(); // htmx may have boosted the form
     location = form.elements.next.value;
@@ -190,7 +230,7 @@
     const rows = rowsOf(list).filter((row) => row.dataset.key === left.pk);
     list.focus();
     if (rows[0]) titleOf(rows[0]).focus(); // and then the next one
-    setTimeout(() => remove(list, { url: left.url, body, rows }), KNOWN);
+    setTimeout(() => remove(list, { what: left.what, number: 1, url: left.url, body, rows }), KNOWN);
   };
 
   // ---------------------------------------------------------------- events

@@ -76,6 +76,7 @@
   };
 
   class List {
+    known = null; // the part that was there at the last request; null after a change
     etag = ""; // of the last response
     fresh = null; // a newer part that waits
     busy = false;
@@ -85,6 +86,7 @@
     spoken = ""; // the last one that was shown
     status = ""; // how many rows are selected, or that there are none
     news = null; // a message about a change, which comes first
+    failure = null; // the message about changes that failed, which comes back after others
     isOther = false; // whether another list was requested
 
     constructor(root) {
@@ -146,11 +148,12 @@
       if (!this.news && !isShown) this.show(state);
     }
 
-    // Show a message about a change. Calls `answer` if its button is clicked, else `end` after a while. While it is there,
-    // `news.failed` are the changes that can be tried again.
+    // Show a message about a change. Calls `answer` if its button is clicked, else `end` after a while. If it says that
+    // changes `failed`, it stays, or comes back after others, until it is answered or closed.
     report(state, { text, answer, end, failed } = {}) {
       this.news?.end?.();
-      const news = (this.news = { answer, end, failed });
+      const news = (this.news = { state, text, answer, end, failed });
+      if (failed) this.failure = news;
       this.show(state, text);
       const expire = () => {
         if (this.news !== news) return;
@@ -158,13 +161,15 @@
         this.close();
         end?.();
       };
-      if (text || end) setTimeout(expire, answer ? CHOICE : TOLD);
+      if (end || (text && !failed)) setTimeout(expire, answer ? CHOICE : TOLD);
     }
 
-    // Show the message about the list again. Screen readers may have read it before.
+    // Show what failed, or else the message about the list, again. Screen readers may have read it before.
     close() {
-      this.news = null;
-      this.show(this.state, "", this.state === this.spoken);
+      if (this.news === this.failure) this.failure = null;
+      this.news = this.failure;
+      if (this.news) this.show(this.news.state, this.news.text, true);
+      else this.show(this.state, "", this.state === this.spoken);
     }
 
     show(state, text, isTold = false) {
@@ -183,7 +188,7 @@
       if (!focused) return;
       const next = toast.querySelector("button, a") ?? this.root.querySelector(`[id="${this.origin}"]`);
       next?.focus({ preventScroll });
-      if (next !== document.activeElement) this.focus({ preventScroll }); // it is gone, hidden or disabled
+      if (next !== document.activeElement) this.focus({ preventScroll }); // it is gone, or hidden
     }
 
     // Handle a click on the button in a message.
@@ -212,6 +217,7 @@
     patch() {
       const rows = rowsOf(this.fresh);
       for (const [key, old] of rowsOf(this.part)) {
+        if (old.ariaBusy) continue; // it is about to change
         if (rows.has(key)) {
           swap(old, rows.get(key).cloneNode(true));
         } else if (old.hidden) {
@@ -221,13 +227,6 @@
           const ofUnread = /[?&]show=unread/.test(this.url);
           const isRead = ofUnread && old.matches(".nc-read"); // here, so it can be opened and marked as unread
           const note = copy(isRead ? "read" : "gone").firstElementChild;
-          if (isRead) {
-            for (const mark of old.querySelectorAll("[data-undo-at]")) {
-              mark[mark.title ? "title" : "textContent"] = template("read").dataset.undo;
-              mark.formAction = mark.dataset.undoAt;
-              delete mark.dataset.undoAt;
-            }
-          }
           if (ofUnread) {
             old.classList.replace("nc-unread", "nc-read");
             old.querySelector(".nc-title > .nc-visually-hidden")?.remove();
@@ -289,10 +288,9 @@
         prepare(this.fresh);
         const { id } = this.part.contains(document.activeElement) ? document.activeElement : {};
         const news = this.isHeld && !this.isOther ? this.patch() : this.apply();
-        const isThere = () => this.part.contains(document.activeElement) && !document.activeElement.disabled;
-        const isLost = () => id !== undefined && !isThere();
+        const isLost = () => id !== undefined && !this.part.contains(document.activeElement);
         if (isLost()) document.getElementById(id)?.focus({ preventScroll: true });
-        if (isLost()) this.focus({ preventScroll: true }); // it is gone, or disabled
+        if (isLost()) this.focus({ preventScroll: true }); // it is gone
         this.root.dispatchEvent(new CustomEvent("notifications:list", { bubbles: true }));
         if (news) this.tell(this.emptiness || news);
       }
@@ -351,21 +349,28 @@
       this.settle();
     }
 
+    // After a change, what was requested before it is out of date.
+    renew() {
+      this.known = this.fresh = null;
+      this.refresh();
+    }
+
     async refresh() {
       this.again = this.busy;
-      if (this.busy || !this.isShown || !this.part) return;
+      if (!this.isShown || !this.part) return;
+      if (this.isAwaited) this.tellWait();
+      if (this.busy) return;
       const { part, url } = this;
       if (part !== this.known) [this.known, this.etag, this.fresh] = [part, "", null];
       this.busy = true;
-      if (this.isAwaited) this.tellWait();
       const headers = { "X-Part": this.root.dataset.url ? "bell" : "list", "X-Rows": this.wanted };
       if (this.etag) headers["If-None-Match"] = this.etag;
       try {
         const signal = AbortSignal.timeout(PATIENCE);
         const reply = await fetch(url, { headers, redirect: "manual", cache: "no-store", signal });
         const text = await reply.text();
-        if (url === this.url && part === this.part) this.receive(reply, text);
-        else this.again = true; // the user has chosen another list meanwhile
+        if (url === this.url && part === this.part && part === this.known) this.receive(reply, text);
+        else this.again = true; // the user has chosen another list, or changed this one
       } catch {
         this.fail();
       }
@@ -412,7 +417,9 @@
   document.addEventListener("htmx:beforeRequest", ({ target }) => window.ncListOf(target)?.tellWait());
   for (const failure of ["htmx:responseError", "htmx:sendError"]) {
     document.addEventListener(failure, ({ detail: { elt } }) => {
-      window.ncListOf(elt)?.report("failed", { answer: () => elt.click() });
+      const list = window.ncListOf(elt);
+      list?.tell("");
+      list?.report("failed", { answer: () => elt.click() });
     });
   }
   document.addEventListener("htmx:afterSettle", ({ target }) => {
