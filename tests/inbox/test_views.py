@@ -157,7 +157,7 @@ def test_buttons_have_names_beside_their_tooltips(client, alice, part):
     notify(alice, 2, read=1)
     text = client.get(url(), headers={"X-Part": part}).content.decode()
     buttons = re.findall('<button [^>]*title="([^"]*)"[^>]*>(.*?)</button>', text)
-    assert {"Mark as read", "Mark as unread", "More", "Close"} == {title for title, _ in buttons}
+    assert {"Mark as read", "Mark as unread", "More", "Close"} <= {title for title, _ in buttons}
     assert all(f'<span class="nc-visually-hidden">{title}</span>' in inside for title, inside in buttons)
 
 
