@@ -70,10 +70,10 @@ class Table:
 
 def page(by: str, chosen: str = "") -> dict[str, Any]:
     """Return the context of the template, with charts by minute, hour or day for the ``chosen`` counter, or else the
-    first with a problem, or the first. If Redis is unreachable, the page has fewer parts."""
+    first with a problem, or the first. While Redis is unreachable, the page lacks what is read from it."""
     by = by if by in PRECISIONS else next(iter(PRECISIONS))
     status = read_status(visible())
-    counters = [each for each in status.counters.values() if not each.error]
+    counters = list(status.counters.values())
     bad = {problem.counter for problem in status.problems}
     problems, warnings = shown(status.problems), shown(status.warnings)
     told = [*sorted(problems, key=lambda each: each.kind not in GRAVEST), *warnings]
@@ -83,29 +83,43 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
         "choices": [(name, precision.title) for name, precision in PRECISIONS.items()],
         "charts": apps.is_installed("chartkick.django"),  # which brings Chart.js
         "now": moment(time.time()).removesuffix("."),  # of p.m., at the end of a sentence
-        "problems": problems,
+        "level": level_of({problem.kind for problem in problems}, bool(warnings)),
         "warnings": warnings,
         "lead": lead,
         "lead_since": lead and lead.since and moment(lead.since),
         "others": told[1:],
         "trouble_until": status.trouble and moment(time.time() - status.trouble.age).removesuffix("."),
-        "is_over": is_over(status),
-        "redis_is_down": redis_outage() is not None,
     }
+    if is_over(status):
+        found |= {"is_over": True, "level": "warned"}
     with suppress(CounterError):
         if counters:
-            one = min(counters, key=lambda each: (each.name != chosen, each.name not in bad))
-            found["counters"] = counter_table(counters, by, one.name, status)
-            found |= {"counter": one.name, "servers": server_table(client_of(options.CACHE_ALIAS).infos())}
+            one = min(counters, key=lambda each: (bool(each.error), each.name != chosen, each.name not in bad))
+            found |= {"counter": one.name, "counters": counter_table(counters, by, one.name, status)}
+            if one.off_since:
+                found["why_not"] = _("Not while counting is off")
+            found["servers"] = server_table(client_of(options.CACHE_ALIAS).infos())
             with at(one.place):
                 found |= {"events": event_table(status.trouble), "activity": activity(one, PRECISIONS[by])}
         if lead is None and (since := well_since(status)):
             found["since"] = moment(since).removesuffix(".")
+    if redis_outage():
+        found |= {"redis_is_down": True, "why_not": _("Not without Redis")}
     return found
 
 
 GRAVEST = {"off", "unreachable"}
 """The kinds of problems that are told first."""
+
+WANTED = {"off"}
+"""The kinds of problems that are no failure: somebody has chosen so."""
+
+
+def level_of(problems: set[str], has_warnings: bool) -> str:
+    """Return how bad these kinds of problems, and warnings, are."""
+    if problems - WANTED:
+        return "bad"
+    return "warned" if problems or has_warnings else "good"
 
 
 def shown(problems: Sequence[Problem]) -> list[Problem]:
@@ -176,31 +190,8 @@ def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, status
     for counter in counters:
         kinds = {problem.kind for problem in status.problems if problem.counter == counter.name}
         looks = {warning.kind for warning in status.warnings if warning.counter == counter.name}
-        if "walk" in looks and counter.is_idle:
-            looks.add("idle")
-        marks = {name: "warned" for name in ("wrong", "skipped") if getattr(counter, name)}
-        marks |= {name: "warned" for kind in looks for name in GUILTY.get(kind, ())}
-        marks |= {name: "bad" for kind in kinds for name in GUILTY.get(kind, ())}
-        level, state = ("good", _("in order")) if not looks else ("warned", _("needs a look"))
-        if kinds:
-            level, state = "bad", _("has a problem")
-        if counter.phase == Phase.WALKING:
-            state = _("walking, up to owner %s") % counter.walked_to
-        elif counter.off_since:
-            state = _("off")
-        elif counter.phase != Phase.NORMAL:
-            state = _("rows are counted")
-        overdue = _("%s overdue") % grouped(counter.overdue)
-        cells = {
-            "last_run": _("unknown") if counter.last_run is None else ago(counter.last_run),
-            "wrong": grouped(counter.wrong),
-            "waiting": grouped(counter.waiting),
-            "age": duration(counter.age) if counter.age else "–",
-            "overdue": format_html("{} ({})", grouped(counter.in_flight), overdue)
-            if counter.overdue
-            else grouped(counter.in_flight),
-            "skipped": grouped(counter.skipped),
-        }
+        marks = marks_of(counter, kinds, looks)
+        level, state = level_of(kinds, bool(looks)), state_of(counter, kinds, looks)
         rows.append(
             [
                 format_html(
@@ -209,11 +200,51 @@ def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, status
                     mark_safe(' aria-current="true"') if counter.name == shown else "",
                     counter.name,
                 ),
-                format_html('<span class="nc-state nc-{}">{}</span>', level, state),
-                *(odd(text, marks[name]) if name in marks else text for name, text in cells.items()),
+                format_html(
+                    '<span class="nc-state nc-{}{}">{}</span>', level, " nc-off" * bool(counter.off_since), state
+                ),
+                *(odd(text, marks[name]) if name in marks else text for name, text in cells_of(counter).items()),
             ]
         )
     return Table([_("Counter"), *words], rows, numbers=2, words=words, stacks=True)
+
+
+def marks_of(counter: CounterStatus, problems: set[str], warnings: set[str]) -> dict[str, str]:
+    """Return the level at which a cell is marked, by its name. While counting is off, none is."""
+    if counter.off_since:
+        return {}
+    if "walk" in warnings and counter.is_idle:
+        warnings = warnings | {"idle"}
+    marks = {name: "warned" for name in ("wrong", "skipped") if getattr(counter, name)}
+    marks |= {name: "warned" for kind in warnings for name in GUILTY.get(kind, ())}
+    return marks | {name: "bad" for kind in problems for name in GUILTY.get(kind, ())}
+
+
+def state_of(counter: CounterStatus, problems: set[str], warnings: set[str]) -> str:
+    """Return the state of a counter in a few words."""
+    if counter.error:
+        return _("rows are counted") if redis_outage() else _("unknown")
+    if counter.phase == Phase.WALKING:
+        return _("walking, up to owner %s") % counter.walked_to
+    if counter.off_since:
+        return _("off")
+    if counter.phase != Phase.NORMAL:
+        return _("rows are counted")
+    return _("has a problem") if problems else _("needs a look") if warnings else _("in order")
+
+
+def cells_of(counter: CounterStatus) -> dict[str, str]:
+    """Return the numbers of a counter as texts."""
+    in_flight, overdue = grouped(counter.in_flight), _("%s overdue") % grouped(counter.overdue)
+    cells = {
+        "last_run": _("unknown") if counter.last_run is None else ago(counter.last_run),
+        "wrong": grouped(counter.wrong),
+        "waiting": grouped(counter.waiting),
+        "age": duration(counter.age) if counter.age else "–",
+        "overdue": format_html("{} ({})", in_flight, overdue) if counter.overdue else in_flight,
+        "skipped": grouped(counter.skipped),
+    }
+    return dict.fromkeys(cells, "–") if counter.error else cells
 
 
 def server_table(servers: Sequence[Mapping[str, Any]]) -> Table:

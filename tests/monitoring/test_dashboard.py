@@ -164,13 +164,16 @@ def test_the_same_event_of_several_counters_is_a_line_and_warnings_are_marked(ad
 def test_without_redis_the_page_says_so(admin_client, url):
     with redis_out_of_reach():
         admin_client.get(url)
-        said = health(admin_client.get(url))  # when it is not asked again
+        told = health(admin_client.get(url))  # when it is not asked again
         client_of("default").breaker.down_since -= 60
-        assert health(admin_client.get(url)).startswith("Redis has been out of reach since ")
-    assert said.startswith("Redis cannot be used. Counts are right, but slower. Reads count rows until Redis is back")
-    assert "asked again" not in said
-    assert "Counters, charts and events are read from Redis, and come back with it." in said
-    assert said.endswith("[unreachable]")
+        response = admin_client.get(url)
+    assert health(response).startswith("Redis has been out of reach since ")
+    assert told.startswith("Redis cannot be used. Counts are right, but slower. Reads count rows until Redis is back")
+    assert "asked again" not in told
+    assert set(numbers(response).values()) == {"unread", "rows are counted", "–"}
+    assert "Not without Redis Flush now Recount The charts are back when Redis is." in said(response.text)
+    assert len(re.findall("<button name=.* disabled", response.text)) == 2
+    assert told.endswith("[unreachable]")
 
 
 def test_trouble_with_redis_that_is_over_is_told_as_such(admin_client, url, few_healed, redis_client):
@@ -250,4 +253,8 @@ def test_buttons_work_where_requests_are_transactions(admin_client, url, few_hea
     told = press("flush", "warning")
     assert told.startswith("Counter unread: 0 owners were flushed. Counting has been off since")
     assert "<code>manage.py counting on</code>" in told
-    assert health(admin_client.get(url)).count("since") == 1
+    response = admin_client.get(url)
+    assert health(response).count("since") == 1
+    assert '"nc-health nc-warned"' in response.text
+    assert "Not while counting is off" in response.text
+    assert "disabled" in response.text
