@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -16,6 +17,7 @@ from urllib.parse import urlencode
 from django.apps import apps
 from django.template.defaultfilters import date, filesizeformat, truncatechars
 from django.utils import timezone
+from django.utils.formats import get_format
 from django.utils.html import format_html
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
@@ -320,53 +322,75 @@ class Precision(NamedTuple):
     labels: dict[int, str]
 
 
-QUARTERS = dict.fromkeys((0, 15, 30, 45), "TIME_FORMAT")
-MIDNIGHT = {0: "MONTH_DAY_FORMAT"}
-TENS = {1: "MONTH_DAY_FORMAT", 11: "j", 21: "j"}
+MINUTES = dict.fromkeys(range(0, 60, 10), "H:i")
+HOURS = {0: "MONTH_DAY_FORMAT", 8: "H:i", 16: "H:i"}
+DAYS = {1: "MONTH_DAY_FORMAT"} | dict.fromkeys(range(6, 31, 5), "j")
 
 SPANS = gettext_lazy("last 60 minutes"), gettext_lazy("last 48 hours"), gettext_lazy("last 31 days")
 
 PRECISIONS = {
-    "minute": Precision(60, gettext_lazy("By minute"), 60, SPANS[0], "TIME_FORMAT", "minute", QUARTERS),
-    "hour": Precision(3600, gettext_lazy("By hour"), 48, SPANS[1], "DATETIME_FORMAT", "hour", MIDNIGHT),
-    "day": Precision(86400, gettext_lazy("By day"), 31, SPANS[2], "DATE_FORMAT", "day", TENS),
+    "minute": Precision(60, gettext_lazy("By minute"), 60, SPANS[0], "TIME_FORMAT", "minute", MINUTES),
+    "hour": Precision(3600, gettext_lazy("By hour"), 48, SPANS[1], "DATETIME_FORMAT", "hour", HOURS),
+    "day": Precision(86400, gettext_lazy("By day"), 31, SPANS[2], "DATE_FORMAT", "day", DAYS),
 }
 
 
+LOOKS = {
+    "incomplete": gettext_lazy("incomplete"),
+    "late": gettext_lazy("stored late"),
+    "unrecorded": gettext_lazy("not recorded"),
+}
+"""How a slice may look, and what is said of it."""
+
+
 def activity(counter: CounterStatus, precision: Precision) -> dict[str, Any]:
-    """Return the activity of a counter, in three round trips, one for each time-sliced counter: a table, newest slice
-    first, which says what slices are incomplete, or were stored late; for the charts of its columns the totals by
-    title, the span of time, the labels of the axis as JSON, and the separator of thousands; and since when more than
-    the newest slice is incomplete."""
+    """Return the activity of a counter, in four round trips: a table, newest slice first, without numbers from before
+    the first record; for the charts of its columns the totals by title, the span of time, the labels of the axis as
+    JSON, the separator of thousands, and the legend."""
     last = int(time.time()) // precision.seconds * precision.seconds
     starts = range(last, last - precision.slots * precision.seconds, -precision.seconds)
     # Slices of a day are days in UTC. West of Greenwich, they would be named after the previous day.
     tz = timezone.get_current_timezone() if precision.seconds < 86400 else UTC
     times = [datetime.fromtimestamp(start, tz) for start in starts]
-    columns: dict[str, list[int]] = {}
-    for title, what in ((_("Added"), "added"), (_("Removed"), "removed")):
-        found = dict(TimeSeries().get_counter(f"{counter.counter}:{what}", precision.seconds))
-        columns[title] = [found.get(start, 0) for start in starts]
+    found = {
+        title: dict(TimeSeries().get_counter(f"{counter.counter}:{what}", precision.seconds))
+        for title, what in ((_("Added"), "added"), (_("Removed"), "removed"))
+    }
+    columns = {title: [counts.get(start, 0) for start in starts] for title, counts in found.items()}
+    events = [event["timestamp"] for event in history.oldest(1)]
+    late = late_slices(counter.counter, precision.seconds)
+    recorded_since = min(chain(events, late, *found.values()), default=time.time())
     waited = counter.age if counter.age > MAX_MISSED_SECONDS else 0
     complete_until = counter.off_since or time.time() - waited
-    names = [date(start, precision.name) for start in times]
-    incomplete = sum(start + precision.seconds > complete_until for start in starts)
-    is_late = late_slices(counter.counter, precision.seconds)
-    for i, start in enumerate(starts):
-        if i < incomplete:
-            names[i] = format_html('{} <span class="nc-incomplete">{}</span>', names[i], _("incomplete"))
-        elif start in is_late:
-            names[i] = format_html('{} <span class="nc-late">{}</span>', names[i], _("stored late"))
-    rows = [[name, *map(grouped, counts)] for name, *counts in zip(names, *columns.values(), strict=True)]
-    formats = [precision.labels.get(getattr(start, precision.unit), "") for start in times]
+    looks = dict.fromkeys(late, "late")
+    looks |= {start: "unrecorded" for start in starts if start + precision.seconds <= recorded_since}
+    looks |= {start: "incomplete" for start in starts if start + precision.seconds > complete_until}
+    rows = []
+    for start, at_, *counts in zip(starts, times, *columns.values(), strict=True):
+        name, look = date(at_, precision.name), looks.get(start)
+        if look:
+            name = format_html('{} <span class="nc-{}">{}</span>', name, look, LOOKS[look])
+        rows.append([name, *("–" if look == "unrecorded" else grouped(count) for count in counts)])
+    seen = [looks[start] for start in starts if start in looks]
+    legend = [(look, text) for look, text in LOOKS.items() if look in seen]
+    if seen.count("incomplete") > 1:
+        legend[0] = "late", _("incomplete since %s") % moment(complete_until, precision.name)
+    is_young = "unrecorded" in seen
     return {
         "table": Table([_("Time"), *columns], rows),
-        "span": precision.span,
+        "span": _("since %s") % moment(recorded_since) if is_young else precision.span,
+        "nothing": _("Nothing recorded yet") if is_young else _("Nothing in this time"),
         "totals": {title: grouped(sum(column)) for title, column in columns.items()},
-        "labels": json.dumps([format and date(start, format) for start, format in zip(times, formats, strict=True)]),
+        "labels": json.dumps([label(at_, precision) for at_ in times]),
         "separator": grouped(1000)[1:-3],
-        "incomplete_since": incomplete > 1 and moment(complete_until, precision.name).removesuffix("."),
+        "legend": legend,
     }
+
+
+def label(at: datetime, precision: Precision) -> str:
+    """Return the label of a slice on the axis, which may be empty. Names of months are short."""
+    style = precision.labels.get(getattr(at, precision.unit), "")
+    return style and date(at, get_format(style).replace("F", "M"))
 
 
 def late_slices(counter: str, seconds: int) -> set[int]:

@@ -48,6 +48,10 @@ def since(timestamp: float) -> str:
     return f" since {moment(timestamp).removesuffix('.')} ."
 
 
+def legend(response) -> list[str]:
+    return [text for _, text in response.context["activity"]["legend"]]
+
+
 def numbers(response, counter: str = "unread") -> dict[str, str]:
     """What the table says of a counter, by the titles of its columns."""
     table = response.context["counters"]
@@ -131,16 +135,16 @@ def test_the_cells_that_a_problem_is_about_are_marked(found, state, marked):
 def test_a_flusher_that_was_late_leaves_an_event(admin_client, url, few_healed, redis_client, alice):
     """Until it comes back, the charts end where the oldest change began to wait."""
     create(alice)
-    assert "Incomplete since" not in admin_client.get(url, {"by": "minute"}).text
+    assert legend(admin_client.get(url)) == ["incomplete", "not recorded"]
     began = int(time.time()) // 60 * 60 - 600
     redis_client.hset(unread.buffer.key("state"), "pending_since", began)
     response = admin_client.get(url)
     *_, oldest = [time for time, *_ in response.context["activity"]["table"].rows if "incomplete" in time]
     assert oldest.startswith(moment(began, "TIME_FORMAT"))
-    assert f"Incomplete since {moment(began, 'TIME_FORMAT').removesuffix('.')} ." in said(response.text)
+    assert legend(response) == [f"incomplete since {moment(began, 'TIME_FORMAT')}", "not recorded"]
     call_command("flush_counters", verbosity=0)
     response = admin_client.get(url)
-    assert "Incomplete since" not in response.text
+    assert legend(response) == ["incomplete", "stored late", "not recorded"]
     late = [time for time, *_ in response.context["activity"]["table"].rows if "stored late" in time]
     assert 10 <= len(late) <= 12
     assert late[-1].startswith(moment(began, "TIME_FORMAT"))
@@ -201,13 +205,25 @@ def test_charts_and_the_same_numbers_as_a_table(admin_client, url, few_healed, s
     for by, slots in (("minute", 60), ("hour", 48), ("day", 31), ("century", 60)):
         response = admin_client.get(url, {"by": by})
         html = response.content.decode()
-        drawn = re.findall(r'<canvas role="img" aria-label="(.*?)"></canvas>(<p>Nothing in this time</p>)?', html)
-        assert drawn == [("Added: 12,345", ""), ("Removed: 0", "<p>Nothing in this time</p>")]
+        drawn = re.findall(r'<canvas role="img" aria-label="(.*?)"></canvas>(<p>Nothing recorded yet</p>)?', html)
+        assert drawn == [("Added: 12,345", ""), ("Removed: 0", "<p>Nothing recorded yet</p>")]
         ours = html[html.index('<div id="content-main"') :]
         assert not re.search(r"<(style|script)|\s(style|on\w+)=|javascript:", ours), "for a strict CSP"
         assert "12,345 0" in said(re.search(r"<details open>.*</details>", html, re.DOTALL)[0])
         activity = response.context["activity"]
         assert len(activity["table"].rows) == len(json.loads(activity["labels"])) == slots
+
+
+def test_charts_begin_with_the_first_record(admin_client, url, few_healed):
+    """Which is an event or a change. Before, nothing is known, as after Redis has lost its data."""
+    began = int(time.time()) - 600
+    history.record_event({"type": "walked", "counter": "unread", "timestamp": began})
+    activity = admin_client.get(url).context["activity"]
+    numbers = "".join(number for _, *cells in activity["table"].rows for number in cells)
+    assert activity["span"] == f"since {moment(began)}"
+    assert re.fullmatch("0{22,24}–+", numbers)
+    update_counters({"unread:added": 1}, now=time.time() - 59 * 60)
+    assert admin_client.get(url).context["activity"]["span"] == "last 60 minutes"
 
 
 # ------------------------------------------------------------------------------------------ permissions and buttons

@@ -8,25 +8,27 @@
   const draw = (charts) => {
     const { labels, separator } = charts.dataset;
     const style = getComputedStyle(charts.querySelector("canvas"));
-    const { color, direction, fill, stroke, stopColor: pale, floodColor: hovered, fontFamily: family } = style;
+    const { color, direction, fill, stroke, stopColor: pale, floodColor: hovered, lightingColor: band, fontFamily: family } = style;
     const start = direction === "rtl" ? "right" : "left";
     const font = { family, size: 11 };
     const axis = JSON.parse(labels);
     const rows = [...charts.nextElementSibling.querySelectorAll("tbody tr")];
     if (start === "left") [axis, rows].forEach((newestFirst) => newestFirst.reverse());
-    const isAtTheEdge = (i) => (start === "left" ? rows.length - i : i) < rows.length / 10; // where a label has no room
+    const isAtTheEdge = (i) => (start === "left" ? rows.length - i : i) < rows.length / 12; // where a label has no room
     const times = rows.map((row) => row.cells[0].textContent);
-    const incomplete = rows.filter((row) => row.querySelector(".nc-incomplete"));
+    const [incomplete, late, unrecorded] = ["incomplete", "late", "unrecorded"].map((look) => rows.filter((row) => row.querySelector(`.nc-${look}`)));
+    if (incomplete.length > 1) late.push(...incomplete);
     const canvases = [...charts.querySelectorAll("canvas")];
     const columns = canvases.map((_, i) => rows.map((row) => row.cells[i + 1].textContent));
     const numbersOf = (texts) => texts.map((text) => Number(text.replace(/[^\d-]/g, "")) || null);
     const most = Math.max(...columns.flatMap(numbersOf));
     const fills = rows.map((row) => (incomplete.includes(row) ? pale : fill));
-    const late = rows.filter((row) => row.querySelector(".nc-late") || (incomplete.length > 1 && incomplete.includes(row)));
-    const shade = ({ ctx, chartArea: { left, right, top, bottom } }) => { // where a flush is, or was, late
+    const shade = ({ ctx, chartArea: { left, right, top, bottom } }) => {
       const edges = rows.map((_, i) => Math.round(left + ((right - left) * i) / rows.length)).concat(right);
-      ctx.fillStyle = stroke;
-      rows.forEach((row, i) => late.includes(row) && ctx.fillRect(edges[i], top, edges[i + 1] - edges[i], bottom - top));
+      rows.forEach((row, i) => {
+        ctx.fillStyle = late.includes(row) ? band : unrecorded.includes(row) ? stroke : "transparent";
+        ctx.fillRect(edges[i], top, edges[i + 1] - edges[i], bottom - top);
+      });
     };
     canvases.forEach((canvas, i) => {
       const texts = columns[i];
@@ -50,7 +52,7 @@
             x: {
               border: { display: false },
               grid: { display: false },
-              ticks: { color, font, autoSkipPadding: 8, maxRotation: 0, callback: (value) => axis[value] },
+              ticks: { color, font, maxRotation: 0, callback: (value) => axis[value] },
               afterFit: (scale) => (scale[start === "left" ? "paddingRight" : "paddingLeft"] = 0),
               afterBuildTicks: (scale) => (scale.ticks = scale.ticks.filter(({ value }) => axis[value] && !isAtTheEdge(value))),
             },
