@@ -74,7 +74,7 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
     """Return the context of the template, with charts by minute, hour or day for the ``chosen`` counter, or else the
     first with a problem, or the first. While Redis is unreachable, the page lacks what is read from it."""
     by = by if by in PRECISIONS else next(iter(PRECISIONS))
-    status = read_status(visible())
+    status = with_late(read_status(visible()))
     counters = list(status.counters.values())
     bad = {problem.counter for problem in status.problems}
     problems, warnings = shown(status.problems), shown(status.warnings)
@@ -132,6 +132,15 @@ def shown(problems: Sequence[Problem]) -> list[Problem]:
 def visible() -> list[LocalCounter[Counter]]:
     """Return every counter at the places that a user of this database may see."""
     return visible_counters(all_counters(), for_users=True)
+
+
+def with_late(status: Status) -> Status:
+    """Add warnings about work that has waited for longer than cron takes, but not yet for so long that it is a
+    problem."""
+    told = {problem.counter for problem in status.problems}
+    counters = [counter for name, counter in status.counters.items() if name not in told]
+    late = [counter.backlog() for counter in counters if counter.age > MAX_MISSED_SECONDS]
+    return replace(status, warnings=(*late, *status.warnings))
 
 
 def is_over(status: Status) -> bool:
@@ -372,7 +381,7 @@ def activity(counter: CounterStatus, precision: Precision) -> dict[str, Any]:
             name = format_html('{} <span class="nc-{}">{}</span>', name, look, LOOKS[look])
         rows.append([name, *("–" if look == "unrecorded" else grouped(count) for count in counts)])
     seen = [looks[start] for start in starts if start in looks]
-    legend = [(look, text) for look, text in LOOKS.items() if look in seen]
+    legend = [(look, str(text)) for look, text in LOOKS.items() if look in seen]
     if seen.count("incomplete") > 1:
         legend[0] = "late", _("incomplete since %s") % moment(complete_until, precision.name)
     is_young = "unrecorded" in seen

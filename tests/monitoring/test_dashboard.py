@@ -132,6 +132,15 @@ def test_the_cells_that_a_problem_is_about_are_marked(found, state, marked):
     assert "overdue" not in found or strip_tags(cells["In flight"]) == f"{each.in_flight} ({each.overdue} overdue)"
 
 
+def test_a_flusher_is_late_before_that_is_a_problem(admin_client, url, few_healed, redis_client, alice):
+    create(alice)
+    for seconds, level in ((60, "good"), (200, "warned"), (400, "bad")):
+        redis_client.hset(unread.buffer.key("state"), "pending_since", int(time.time()) - seconds)
+        response = admin_client.get(url)
+        assert f'"nc-health nc-{level}"' in response.text
+        assert ("waited for" in health(response)) == (seconds > 60)
+
+
 def test_a_flusher_that_was_late_leaves_an_event(admin_client, url, few_healed, redis_client, alice):
     """Until it comes back, the charts end where the oldest change began to wait."""
     create(alice)
