@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,18 +16,20 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from django.apps import apps
+from django.contrib.admin.utils import quote
 from django.template.defaultfilters import date, filesizeformat, truncatechars
+from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.formats import get_format
-from django.utils.html import format_html
+from django.utils.html import conditional_escape, escape, format_html, format_html_join
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext
 
 from ..conf import options
-from ..counters import Counter, all_counters
+from ..counters import Counter, all_counters, counter_named
 from ..events import Event
-from ..exceptions import CounterError
+from ..exceptions import ConfigurationError, CounterError
 from ..places import LocalCounter, at, visible_counters
 from ..redis.client import NOTE_SECONDS, client_of
 from ..reports import EVENTS
@@ -311,9 +314,34 @@ def sentence_of(event: Event) -> str:
         name: grouped(value) if isinstance(value, int) else truncatechars(repr(" ".join(str(value).split()))[1:-1], 300)
         for name, value in event.items()
     }
+    if event["type"] == "wrong":
+        parts = fields["examples"].split("; ")
+        fields["examples"] = format_html_join("; ", "{}", ([wrong_count(event["counter"], part)] for part in parts))
     text = _(EVENTS[event["type"]].sentence) if event["type"] in EVENTS else event["type"]  # of another release
-    sentence: str = text % fields
-    return sentence[:1].upper() + sentence[1:]
+    text = escape(text[:1].upper() + text[1:])
+    return mark_safe(text % {name: conditional_escape(value) for name, value in fields.items()})
+
+
+def wrong_count(counter: str, text: str) -> str:
+    """Return what the history says of a wrong count, with a link to the owner's page in the admin, if there is one."""
+    found = re.fullmatch(r"(.+): (-?\d+) instead of (-?\d+)", text)  # a Difference
+    if not found:
+        return text
+    owner, was, rows = found.groups()
+    with suppress(ConfigurationError, NoReverseMatch):  # a counter that is gone, a model that is not in the admin
+        owner = link_to(owner, counter_named(counter))
+    sentence = _("{owner}: {was} instead of {rows}")
+    return format_html(sentence, owner=owner, was=grouped(int(was)), rows=grouped(int(rows)))
+
+
+def link_to(key: str, counter: Counter) -> str:
+    """Return an owner of a counter as a link to its page. NoReverseMatch if there is none."""
+    model = counter.owner_fields[0].related_model
+    if not model or counter.has_several_columns:
+        raise NoReverseMatch
+    name = f"{model._meta.verbose_name} {key}"
+    url = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_change", args=[quote(key)])
+    return format_html('<a href="{}">{}</a>', url, name)
 
 
 # ------------------------------------------------------------------------- charts

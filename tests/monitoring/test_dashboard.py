@@ -15,13 +15,14 @@ from django.utils.html import strip_tags
 from notifications_counter.conf import options
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import Notification, UserNotificationsCount
+from notifications_counter.monitoring import dashboard
 from notifications_counter.monitoring.dashboard import counter_table
 from notifications_counter.monitoring.display import moment
 from notifications_counter.monitoring.history import history
 from notifications_counter.monitoring.status import CounterStatus, Status
 from notifications_counter.redis.client import client_of
 from notifications_counter.timeseries import update_counters
-from notifications_counter.upkeep.findings import record
+from notifications_counter.upkeep.findings import Difference, record
 from notifications_counter.upkeep.phases import state_row
 from notifications_counter.upkeep.switch import switch_off
 from tests.support import create, entries, messages, notify, redis_out_of_reach, unheard
@@ -172,6 +173,19 @@ def test_the_same_event_of_several_counters_is_a_line_and_warnings_are_marked(ad
     rows = admin_client.get(url).context["events"].rows
     assert [names for *_, names in rows] == ["unread, unread_by_kind"] * 2
     assert {strip_tags(text)[:4]: "nc-alarm" in text for _, text, _ in rows} == {"Walk": False, "Gene": True}
+
+
+def test_wrong_counts_name_owners_with_links(admin_client, url, few_healed, monkeypatch):
+    """If the admin has their pages."""
+    examples = f"{Difference(7, 12345, 5)}; <b>"
+    history.record_event({"type": "wrong", "counter": "unread", "owners": 2, "examples": examples})
+
+    def told() -> str:
+        return admin_client.get(url).context["events"].rows[0][1]
+
+    assert "2 in all: 7: 12,345 instead of 5; &lt;b&gt;. Rows" in told()
+    monkeypatch.setattr(dashboard, "reverse", lambda page, args: f"/{args[0]}/")
+    assert '2 in all: <a href="/7/">user 7</a>: 12,345 instead of 5; &lt;b&gt;. Rows' in told()
 
 
 def test_without_redis_the_page_says_so(admin_client, url):
