@@ -93,6 +93,8 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
         "lead": lead,
         "lead_since": lead and lead.since and moment(lead.since),
         "others": told[1:],
+        "remedy": lead and REMEDIES.get(lead.kind),
+        "ill": [each.counter for each in (*status.problems, *status.warnings) if lead and each.kind == lead.kind],
         "trouble_until": status.trouble and moment(time.time() - status.trouble.age).removesuffix("."),
     }
     if is_over(status):
@@ -115,6 +117,9 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
 
 GRAVEST = {"off", "unreachable"}
 """The kinds of problems that are told first."""
+
+REMEDIES = {"backlog": "flush", "wrong": "recount"}
+"""The buttons that may end a problem or a warning, by its kind."""
 
 WANTED = {"off"}
 """The kinds of problems that are no failure: somebody has chosen so."""
@@ -178,49 +183,68 @@ GUILTY = {
 """The cells of a counter that a problem is about, by its kind. What was wrong or skipped is always marked."""
 
 
+FOLDED = "wrong", "age", "overdue", "skipped"
+"""The columns that are shown only if they say something of a counter."""
+
+
 def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, status: Status) -> Table:
     """Return each counter in a line, with a link that shows its part of the page, as that of ``shown``. The cells that
     problems and warnings are about are marked."""
-    words = {
-        _("State"): _("Whether the counter has a problem, or a warning, which is told above."),
-        _("Flusher ran"): _("When the flusher last worked for the counter."),
-        _("Wrong counts"): _(
-            "The flusher compares every count with its rows, again and again, and puts what is wrong in doubt."
-        ),
-        pgettext("changes", "Waiting"): _(
-            "Owners whose changes wait for the flusher, which writes them to the database. Badges include these."
-        ),
-        pgettext("changes", "Oldest"): _("For how long the oldest of these, or other work of the flusher, has waited."),
-        _("In flight"): _(
-            "Writes that are announced and not confirmed yet. If a process is killed meanwhile, or Redis cannot be "
-            "reached, they are overdue, and are dropped after %(age)s. Up to %(limit)s overdue ones are no problem."
-        )
-        % {"age": duration(options.MAX_TRANSACTION_AGE), "limit": MAX_OVERDUE},
-        _("Skipped"): _(
-            "How often a count could not be stored: something else wrote it, or a sum is too large for its column."
-        ),
-    }
+    cells = [cells_of(counter) for counter in counters]
+    empty = {name for name in FOLDED if all(each[name] in ("0", "–") for each in cells)}
+    columns = {name: column for name, column in counter_columns().items() if name not in empty}
     rows = []
-    for counter in counters:
+    for counter, texts in zip(counters, cells, strict=True):
         kinds = {problem.kind for problem in status.problems if problem.counter == counter.name}
         looks = {warning.kind for warning in status.warnings if warning.counter == counter.name}
         marks = marks_of(counter, kinds, looks)
         level, state = level_of(kinds, bool(looks)), state_of(counter, kinds, looks)
+        link = format_html(
+            '<a href="?{}#nc-counter"{}>{}</a>',
+            urlencode({"by": by, "counter": counter.name}),
+            mark_safe(' aria-current="true"') if counter.name == shown else "",
+            counter.name,
+        )
+        off = " nc-off" if counter.off_since else ""
         rows.append(
             [
-                format_html(
-                    '<a href="?{}#nc-counter"{}>{}</a>',
-                    urlencode({"by": by, "counter": counter.name}),
-                    mark_safe(' aria-current="true"') if counter.name == shown else "",
-                    counter.name,
-                ),
-                format_html(
-                    '<span class="nc-state nc-{}{}">{}</span>', level, " nc-off" * bool(counter.off_since), state
-                ),
-                *(odd(text, marks[name]) if name in marks else text for name, text in cells_of(counter).items()),
+                link,
+                format_html('<span class="nc-state nc-{}{}">{}</span>', level, off, state),
+                *(odd(texts[name], marks[name]) if name in marks else texts[name] for name in columns),
             ]
         )
+    words = {_("State"): _("Whether the counter has a problem, or a warning, which is told above.")}
+    words |= dict(columns.values())
     return Table([_("Counter"), *words], rows, numbers=2, words=words, stacks=True)
+
+
+def counter_columns() -> dict[str, tuple[str, str]]:
+    """Return the title of each number of a counter, and what it means, by the name of the cell."""
+    in_flight = _(
+        "Writes that are announced and not confirmed yet. If a process is killed meanwhile, or Redis cannot be "
+        "reached, they are overdue, and are dropped after %(age)s. Up to %(limit)s overdue ones are no problem."
+    )
+    in_flight %= {"age": duration(options.MAX_TRANSACTION_AGE), "limit": MAX_OVERDUE}
+    return {
+        "last_run": (_("Flusher ran"), _("When the flusher last worked for the counter.")),
+        "wrong": (
+            _("Wrong counts"),
+            _("The flusher compares every count with its rows, again and again, and puts what is wrong in doubt."),
+        ),
+        "waiting": (
+            pgettext("changes", "Waiting"),
+            _("Owners whose changes wait for the flusher, which writes them to the database. Badges include these."),
+        ),
+        "age": (
+            pgettext("changes", "Oldest"),
+            _("For how long the oldest of these, or other work of the flusher, has waited."),
+        ),
+        "overdue": (_("In flight"), in_flight),
+        "skipped": (
+            _("Skipped"),
+            _("How often a count could not be stored: something else wrote it, or a sum is too large for its column."),
+        ),
+    }
 
 
 def marks_of(counter: CounterStatus, problems: set[str], warnings: set[str]) -> dict[str, str]:
