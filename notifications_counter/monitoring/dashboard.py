@@ -35,7 +35,7 @@ from ..redis.client import NOTE_SECONDS, client_of
 from ..reports import EVENTS
 from ..timeseries import TimeSeries
 from ..upkeep.phases import Phase
-from .display import duration, grouped, moment, odd, with_code
+from .display import duration, grouped, moment, odd, unbroken, with_code
 from .history import history
 from .status import (
     MAX_MISSED_SECONDS,
@@ -91,7 +91,7 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
         "level": level_of({problem.kind for problem in problems}, bool(warnings)),
         "warnings": warnings,
         "lead": lead,
-        "lead_since": lead and lead.since and moment(lead.since),
+        "lead_since": lead and lead.since and unbroken(moment(lead.since)),
         "others": told[1:],
         "remedy": lead and REMEDIES.get(lead.kind),
         "ill": [each.counter for each in (*status.problems, *status.warnings) if lead and each.kind == lead.kind],
@@ -134,7 +134,10 @@ def level_of(problems: set[str], has_warnings: bool) -> str:
 
 def shown(problems: Sequence[Problem]) -> list[Problem]:
     """Return problems for the template, each once."""
-    return [replace(problem, more=with_code(problem.more)) for problem in merged(problems)]
+    return [
+        replace(problem, sentence=unbroken(problem.sentence), more=with_code(problem.more))
+        for problem in merged(problems)
+    ]
 
 
 def visible() -> list[LocalCounter[Counter]]:

@@ -44,6 +44,11 @@ def moment(timestamp: float, style: str = "", today: str = "TIME_FORMAT") -> str
     return date(at, style or (today if at.date() == now.date() else "DATETIME_FORMAT"))
 
 
+def unbroken(text: str) -> str:
+    """Return a text in which no line ends between a number and its unit, or within a time such as 4 p.m."""
+    return re.sub(r"(?<=\d) ", "\N{NO-BREAK SPACE}", text)
+
+
 def with_code(text: str) -> str:
     """Return a text as HTML, in which what is in backticks is code."""
     return mark_safe(re.sub(r"`(.+?)`", r"<code>\1</code>", format_html("{}", text)))

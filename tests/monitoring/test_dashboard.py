@@ -109,7 +109,7 @@ def test_counters_events_and_the_server(admin_client, url, few_healed, alice):
     assert shown["State"] == "walking, up to owner 7"
     assert re.fullmatch(r"just now|\d+ s ago", shown["Flusher ran"])
     page = said(response.content.decode())
-    assert list(shown) == ["Counter", "State", "Flusher ran", "Waiting", "Oldest"], "the others say nothing"
+    assert not {"In flight", "Skipped", "Wrong counts"} & set(shown), "they say nothing"
     for text in ("Walk complete", "[1, 2]: \\x00x", "x…", "noeviction"):
         assert text in page
     assert re.search(r"(Redis|Valkey) \d+\.\d+", page)

@@ -147,6 +147,12 @@
   const told = document.getElementById("nc-told");
   const [words, login] = told.children;
 
+  // Also what was told before: a screen reader is told of changes only.
+  const tell = (text) => {
+    words.textContent = "";
+    setTimeout(() => (words.textContent = text), 100);
+  };
+
   // Focus what has taken the place of a link or a button.
   const focusAgain = (old) => {
     const isSame = (each) => each.href === old.href && each.textContent === old.textContent;
@@ -159,7 +165,7 @@
     const reply = await fetch(location.href, { signal: AbortSignal.timeout(20_000) }).catch(() => null);
     const text = await reply?.text().catch(() => "");
     if (!text || !reply.ok || reply.redirected) {
-      if (words.textContent !== told.dataset.failed) words.textContent = told.dataset.failed;
+      tell(told.dataset.failed);
       login.hidden = !reply?.redirected;
       login.href = reply?.url ?? "";
       told.className = "nc nc-health nc-warned"; // for all to see
@@ -176,14 +182,14 @@
     findCut();
     login.hidden = true;
     if (!focused.checkVisibility()) focusAgain(focused);
-    if (subject() !== before || words.textContent === told.dataset.failed) words.textContent = sentence();
+    if (subject() !== before || told.className !== "visually-hidden") tell(sentence());
     told.className = "visually-hidden";
   };
   document.addEventListener("click", async (event) => {
     if (!event.target.closest("#nc-refresh") || event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault(); // so that the focus stays
     await refresh();
-    if (told.className === "visually-hidden") words.textContent = main().querySelector(".nc-links bdi").textContent;
+    if (told.className === "visually-hidden") tell(`${main().querySelector(".nc-links bdi").textContent} ${sentence()}`);
   });
   const seconds = main().dataset.refresh;
   if (seconds) setInterval(refresh, seconds * 1000);
