@@ -1,30 +1,25 @@
-"""The content of the admin's dashboard: the state of each counter, charts of its activity, and recent events."""
+"""The content of the admin's dashboard: the state of each counter, its activity, and recent events."""
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from itertools import chain
+from dataclasses import replace
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode
 
 from django.apps import apps
 from django.contrib.admin.utils import quote
-from django.template.defaultfilters import date, filesizeformat, truncatechars
+from django.template.defaultfilters import filesizeformat, truncatechars
 from django.urls import NoReverseMatch, reverse
-from django.utils import timezone
-from django.utils.formats import get_format
 from django.utils.html import conditional_escape, escape, format_html, format_html_join
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, pgettext
+from django.utils.translation import pgettext
 
 from ..conf import options
 from ..counters import Counter, all_counters, counter_named
@@ -33,9 +28,9 @@ from ..exceptions import ConfigurationError, CounterError
 from ..places import LocalCounter, at, visible_counters
 from ..redis.client import NOTE_SECONDS, client_of
 from ..reports import EVENTS
-from ..timeseries import TimeSeries
 from ..upkeep.phases import Phase
-from .display import duration, grouped, moment, odd, unbroken, with_code
+from .charts import PRECISIONS, activity
+from .display import Table, duration, grouped, moment, odd, unbroken, with_code
 from .history import history
 from .status import (
     MAX_MISSED_SECONDS,
@@ -56,23 +51,6 @@ MAX_EVENTS_READ = 30
 """How many it reads: the same one of several counters is shown once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table for a template. The columns from index ``numbers`` on are numbers. ``words`` explains some titles.
-    On a phone, a row of a table that ``stacks`` is a block, in which each cell has its title."""
-
-    titles: list[str]
-    rows: list[list[str]]
-    numbers: int = 1
-    words: Mapping[str, str] = field(default_factory=dict)
-    stacks: bool = False
-
-    @property
-    def cells(self) -> list[list[tuple[str, str]]]:
-        """Each row, as titles and texts of its cells."""
-        return [list(zip(self.titles, row, strict=True)) for row in self.rows]
-
-
 def page(by: str, chosen: str = "") -> dict[str, Any]:
     """Return the context of the template, with charts by minute, hour or day for the ``chosen`` counter, or else the
     first with a problem, or the first. While Redis is unreachable, the page lacks what is read from it."""
@@ -80,25 +58,13 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
     status = with_late(read_status(visible()))
     counters = list(status.counters.values())
     bad = {problem.counter for problem in status.problems}
-    problems, warnings = shown(status.problems), shown(status.warnings)
-    told = [*sorted(problems, key=lambda each: each.kind not in GRAVEST), *warnings]
-    lead = told[0] if told else None
     found: dict[str, Any] = {
         "by": by,
         "choices": [(name, precision.title) for name, precision in PRECISIONS.items()],
         "charts": apps.is_installed("chartkick.django"),  # which brings Chart.js
         "now": moment(time.time()).removesuffix("."),  # of p.m., at the end of a sentence
-        "level": level_of({problem.kind for problem in problems}, bool(warnings)),
-        "warnings": warnings,
-        "lead": lead,
-        "lead_since": lead and lead.since and unbroken(moment(lead.since)),
-        "others": told[1:],
-        "remedy": lead and REMEDIES.get(lead.kind),
-        "ill": [each.counter for each in (*status.problems, *status.warnings) if lead and each.kind == lead.kind],
-        "trouble_until": status.trouble and moment(time.time() - status.trouble.age).removesuffix("."),
+        **headline(status),
     }
-    if is_over(status):
-        found |= {"is_over": True, "level": "warned"}
     with suppress(CounterError):
         if counters:
             one = min(counters, key=lambda each: (bool(each.error), each.name != chosen, each.name not in bad))
@@ -108,7 +74,7 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
             found["servers"] = server_table(client_of(options.CACHE_ALIAS).infos())
             with at(one.place):
                 found |= {"events": event_table(status.trouble), "activity": activity(one, PRECISIONS[by])}
-        if lead is None and (since := well_since(status)):
+        if not (status.problems or status.warnings) and (since := well_since(status)):
             found["since"] = moment(since).removesuffix(".")
     if redis_outage():
         found |= {"redis_is_down": True, "why_not": _("Not without Redis")}
@@ -118,11 +84,31 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
 GRAVEST = {"off", "unreachable"}
 """The kinds of problems that are told first."""
 
+WANTED = {"off"}
+"""The kinds of problems that are no failure: somebody has chosen so."""
+
 REMEDIES = {"backlog": "flush", "wrong": "recount"}
 """The buttons that may end a problem or a warning, by its kind."""
 
-WANTED = {"off"}
-"""The kinds of problems that are no failure: somebody has chosen so."""
+
+def headline(status: Status) -> dict[str, Any]:
+    """Return what the headline says: the ``lead``, which is the gravest problem or warning, with the button that may
+    end it, and the ``others``."""
+    problems, warnings = shown(status.problems), shown(status.warnings)
+    told = [*sorted(problems, key=lambda each: each.kind not in GRAVEST), *warnings]
+    found: dict[str, Any] = {
+        "level": level_of({problem.kind for problem in problems}, bool(warnings)),
+        "warnings": warnings,
+        "others": told[1:],
+    }
+    if told:
+        lead = told[0]
+        same = [each.counter for each in (*status.problems, *status.warnings) if each.kind == lead.kind]
+        found |= {"lead": lead, "remedy": REMEDIES.get(lead.kind), "remedied": same}
+        found["lead_since"] = lead.since and unbroken(moment(lead.since))
+    if status.trouble and is_over(status):
+        found |= {"level": "warned", "trouble_until": moment(time.time() - status.trouble.age).removesuffix(".")}
+    return found
 
 
 def level_of(problems: set[str], has_warnings: bool) -> str:
@@ -369,100 +355,3 @@ def link_to(key: str, counter: Counter) -> str:
     name = f"{model._meta.verbose_name} {key}"
     url = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_change", args=[quote(key)])
     return format_html('<a href="{}">{}</a>', url, name)
-
-
-# ------------------------------------------------------------------------- charts
-class Precision(NamedTuple):
-    """A choice of precision for the charts: the length of a slice in ``seconds``, the ``title`` of the choice, the
-    number of ``slots``, and the ``span`` of all, the date format for the ``name`` of a slice, and those of the
-    ``labels`` on the axis, by the number of the minute, hour or day, which ``unit`` names."""
-
-    seconds: int
-    title: object
-    slots: int
-    span: object
-    name: str
-    unit: str
-    labels: dict[int, str]
-
-
-MINUTES = dict.fromkeys(range(0, 60, 10), "H:i")
-HOURS = {0: "MONTH_DAY_FORMAT", 8: "H:i", 16: "H:i"}
-DAYS = {1: "MONTH_DAY_FORMAT"} | dict.fromkeys(range(6, 31, 5), "j")
-
-SPANS = gettext_lazy("last 60 minutes"), gettext_lazy("last 48 hours"), gettext_lazy("last 31 days")
-
-PRECISIONS = {
-    "minute": Precision(60, gettext_lazy("By minute"), 60, SPANS[0], "TIME_FORMAT", "minute", MINUTES),
-    "hour": Precision(3600, gettext_lazy("By hour"), 48, SPANS[1], "DATETIME_FORMAT", "hour", HOURS),
-    "day": Precision(86400, gettext_lazy("By day"), 31, SPANS[2], "DATE_FORMAT", "day", DAYS),
-}
-
-
-LOOKS = {
-    "incomplete": gettext_lazy("incomplete"),
-    "late": gettext_lazy("stored late"),
-    "unrecorded": gettext_lazy("not recorded"),
-}
-"""How a slice may look, and what is said of it."""
-
-
-def activity(counter: CounterStatus, precision: Precision) -> dict[str, Any]:
-    """Return the activity of a counter, in four round trips: a table, newest slice first, without numbers from before
-    the first record; for the charts of its columns the totals by title, the span of time, the labels of the axis as
-    JSON, the separator of thousands, and the legend."""
-    last = int(time.time()) // precision.seconds * precision.seconds
-    starts = range(last, last - precision.slots * precision.seconds, -precision.seconds)
-    # Slices of a day are days in UTC. West of Greenwich, they would be named after the previous day.
-    tz = timezone.get_current_timezone() if precision.seconds < 86400 else UTC
-    times = [datetime.fromtimestamp(start, tz) for start in starts]
-    found = {
-        title: dict(TimeSeries().get_counter(f"{counter.counter}:{what}", precision.seconds))
-        for title, what in ((_("Added"), "added"), (_("Removed"), "removed"))
-    }
-    columns = {title: [counts.get(start, 0) for start in starts] for title, counts in found.items()}
-    events = [event["timestamp"] for event in history.oldest(1)]
-    late = late_slices(counter.counter, precision.seconds)
-    recorded_since = min(chain(events, late, *found.values()), default=time.time())
-    waited = counter.age if counter.age > MAX_MISSED_SECONDS else 0
-    complete_until = counter.off_since or time.time() - waited
-    looks = dict.fromkeys(late, "late")
-    looks |= {start: "unrecorded" for start in starts if start + precision.seconds <= recorded_since}
-    looks |= {start: "incomplete" for start in starts if start + precision.seconds > complete_until}
-    rows = []
-    for start, at_, *counts in zip(starts, times, *columns.values(), strict=True):
-        name, look = date(at_, precision.name), looks.get(start)
-        if look:
-            name = format_html('{} <span class="nc-{}">{}</span>', name, look, LOOKS[look])
-        rows.append([name, *("–" if look == "unrecorded" else grouped(count) for count in counts)])
-    seen = [looks[start] for start in starts if start in looks]
-    legend = [(look, str(text)) for look, text in LOOKS.items() if look in seen]
-    if seen.count("incomplete") > 1:
-        legend[0] = "late", _("incomplete since %s") % moment(complete_until, precision.name)
-    is_young = "unrecorded" in seen
-    return {
-        "table": Table([_("Time"), *columns], rows),
-        "span": _("since %s") % moment(recorded_since) if is_young else precision.span,
-        "nothing": _("Nothing recorded yet") if is_young else _("Nothing in this time"),
-        "totals": {title: grouped(sum(column)) for title, column in columns.items()},
-        "labels": json.dumps([label(at_, precision) for at_ in times]),
-        "separator": grouped(1000)[1:-3],
-        "legend": legend,
-    }
-
-
-def label(at: datetime, precision: Precision) -> str:
-    """Return the label of a slice on the axis, which may be empty. Names of months are short."""
-    style = precision.labels.get(getattr(at, precision.unit), "")
-    return style and date(at, get_format(style).replace("F", "M"))
-
-
-def late_slices(counter: str, seconds: int) -> set[int]:
-    """Return when the slices of this length begin whose changes the flusher has stored late, with those of others."""
-    found = set[int]()
-    for event in history.latest(MAX_EVENTS_READ, "late"):
-        end = int(event["timestamp"])
-        slices = range((end - 60 * event["minutes"]) // seconds * seconds, end + 1, seconds)
-        if event["counter"] == counter and len(slices) > 1:
-            found.update(slices)
-    return found

@@ -125,6 +125,8 @@
   window.addEventListener("resize", findCut);
   document.addEventListener("toggle", findCut, { capture: true });
 
+  const ATTRIBUTES = "action aria-current class data-kind data-labels disabled href id name title value".split(" ");
+
   // Change only what is another, so that the focus stays, and what is open stays open.
   const update = (old, now) => {
     if (old.nodeName !== now.nodeName || old.childNodes.length !== now.childNodes.length) {
@@ -135,7 +137,9 @@
     } else if (old.matches?.("canvas")) {
       old.setAttribute("aria-label", now.getAttribute("aria-label"));
     } else {
-      for (const name of ["class", "data-kind", "data-labels"]) if (now.hasAttribute?.(name)) old.setAttribute(name, now.getAttribute(name));
+      for (const name of old.attributes ? ATTRIBUTES : []) {
+        now.hasAttribute(name) ? old.setAttribute(name, now.getAttribute(name)) : old.removeAttribute(name);
+      }
       const children = [...now.childNodes]; // one that replaces another leaves its parent
       [...old.childNodes].forEach((child, i) => update(child, children[i]));
     }
@@ -160,10 +164,13 @@
     (all.find(isSame) ?? main().querySelector(".nc-links a")).focus({ preventScroll: true });
   };
 
-  const refresh = async () => {
+  let turns = 0;
+  const refresh = async (url = location.href) => {
     if (document.hidden) return; // until the next time
-    const reply = await fetch(location.href, { signal: AbortSignal.timeout(20_000) }).catch(() => null);
+    const turn = ++turns;
+    const reply = await fetch(url, { signal: AbortSignal.timeout(20_000) }).catch(() => null);
     const text = await reply?.text().catch(() => "");
+    if (turn !== turns) return; // a later one shows the page
     if (!text || !reply.ok || reply.redirected) {
       tell(told.dataset.failed);
       login.hidden = !reply?.redirected;
@@ -171,6 +178,7 @@
       told.className = "nc nc-health nc-warned"; // for all to see
       return;
     }
+    history.replaceState(null, "", url);
     const page = new DOMParser().parseFromString(text, "text/html");
     const [before, focused] = [subject(), document.activeElement];
     const isOpen = [...main().querySelectorAll("details")].map((details) => details.open);
@@ -186,11 +194,13 @@
     told.className = "visually-hidden";
   };
   document.addEventListener("click", async (event) => {
-    if (!event.target.closest("#nc-refresh") || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    const link = event.target.closest("#nc-refresh, .nc-tabs a");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault(); // so that the focus stays
-    await refresh();
-    if (told.className === "visually-hidden") tell(`${main().querySelector(".nc-links bdi").textContent} ${sentence()}`);
+    await refresh(link.href);
+    if (told.className !== "visually-hidden") return;
+    tell(link.id === "nc-refresh" ? `${main().querySelector(".nc-links bdi").textContent} ${sentence()}` : link.textContent);
   });
   const seconds = main().dataset.refresh;
-  if (seconds) setInterval(refresh, seconds * 1000);
+  if (seconds) setInterval(() => refresh(), seconds * 1000);
 })();
