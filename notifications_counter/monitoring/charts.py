@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -81,12 +82,10 @@ def activity(counter: CounterStatus, precision: Precision) -> dict[str, Any]:
     looks = dict.fromkeys(late, "late")
     looks |= {start: "unrecorded" for start in starts if start + precision.seconds < recorded_since}
     looks |= {start: "incomplete" for start in starts if start + precision.seconds > complete_until}
-    rows = []
-    for start, at_, *counts in zip(starts, times, *columns.values(), strict=True):
-        name, look = date(at_, precision.name), looks.get(start)
-        if look:
-            name = format_html('{} <span class="nc-{}">{}</span>', name, look, LOOKS[look])
-        rows.append([name, *("–" if look == "unrecorded" else grouped(count) for count in counts)])
+    rows = [
+        row(date(at, precision.name), looks.get(start, ""), counts)
+        for start, at, *counts in zip(starts, times, *columns.values(), strict=True)
+    ]
     seen = [looks[start] for start in starts if start in looks]
     legend = [(look, str(text)) for look, text in LOOKS.items() if look in seen]
     if seen.count("incomplete") > 1:
@@ -97,10 +96,17 @@ def activity(counter: CounterStatus, precision: Precision) -> dict[str, Any]:
         "span": _("since %s") % moment(recorded_since) if is_young else precision.span,
         "nothing": _("Nothing recorded yet") if is_young else _("Nothing in this time"),
         "totals": {title: grouped(sum(column)) for title, column in columns.items()},
-        "labels": json.dumps([label(at_, precision) for at_ in times]),
+        "labels": json.dumps([label(at, precision) for at in times]),
         "separator": grouped(1000)[1:-3],
         "legend": legend,
     }
+
+
+def row(name: str, look: str, counts: Sequence[int]) -> list[str]:
+    """Return a slice as a line of the table."""
+    if look:
+        name = format_html('{} <span class="nc-{}">{}</span>', name, look, LOOKS[look])
+    return [name, *("–" if look == "unrecorded" else grouped(count) for count in counts)]
 
 
 def label(at: datetime, precision: Precision) -> str:

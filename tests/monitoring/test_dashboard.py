@@ -85,6 +85,7 @@ def test_since_when_all_is_well_or_not(admin_client, url, few_healed, redis_clie
     redis_client.zadd(second.buffer.key("pending"), {"7": 1})
     response = admin_client.get(url)
     assert health(response).startswith("The flusher's work has waited for 22 h. Stored totals")
+    assert "has waited for 22\N{NO-BREAK SPACE}h." in response.text
     assert "A count could not be stored" in health(response)
     assert response.context["counter"] == second.name
     shown = numbers(response, second.name)
