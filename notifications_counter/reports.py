@@ -58,8 +58,8 @@ EVENTS = {
     "recount": Event(_("recount: %(owners)s compared, %(wrong)s wrong."), is_kept=True),
     "wrong": Event(
         _(
-            "found wrong, %(owners)s in all: %(examples)s. Rows are counted now. Look for raw SQL, triggers, restored "
-            "backups."
+            "wrong counts found, %(owners)s in all: %(examples)s. Rows are counted now. Look for raw SQL, triggers, "
+            "restored backups."
         ),
         logging.WARNING,
         is_kept=True,

@@ -81,18 +81,20 @@ class MaintenanceAdmin(ListAdmin):
         self.message_user(request, with_code(f"{title}: {text}"), level)
 
 
-def flush(counter: Counter) -> tuple[str, bool]:
+def flush(counter: Counter, seconds: float = ACTION_SECONDS) -> tuple[str, bool]:
     """Flush a counter. Returns what that did, and whether no problem was left."""
-    owners = counter.flush(ACTION_SECONDS).owners
+    owners = counter.flush(seconds).owners
     text = ngettext("%(owners)s owner was flushed.", "%(owners)s owners were flushed.", owners)
     status = read_counter(counter)
     why_not = [problem.text for problem in (*status.problems(), *status.deploy())]
     return " ".join([text % {"owners": grouped(owners)}, *why_not]), not why_not
 
 
-def recount(counter: Counter, owners: Iterable[object] | None = None) -> tuple[str, bool]:
+def recount(
+    counter: Counter, owners: Iterable[object] | None = None, seconds: float = ACTION_SECONDS
+) -> tuple[str, bool]:
     """Recount owners, or everyone. Returns what that did, and whether it is finished."""
-    result = counter.recount(owners, seconds=ACTION_SECONDS)
+    result = counter.recount(owners, seconds=seconds)
     text = ngettext(
         "%(owners)s owner was compared with the rows, %(wrong)s wrong.",
         "%(owners)s owners were compared with the rows, %(wrong)s wrong.",

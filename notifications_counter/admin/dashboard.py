@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import django
@@ -16,7 +17,7 @@ from ..databases.isolation import outside_transactions
 from ..models import Dashboard
 from ..monitoring import dashboard
 from ..places import at
-from .base import MaintenanceAdmin, flush, recount
+from .base import ACTION_SECONDS, MaintenanceAdmin, flush, recount
 
 
 @admin.register(Dashboard)
@@ -31,9 +32,9 @@ class DashboardAdmin(MaintenanceAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, object] | None = None) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        may_flush, may_recount = self.has_flush_permission(request), self.has_recount_permission(request)
+        may = {"flush": self.has_flush_permission(request), "recount": self.has_recount_permission(request)}
         if request.method == "POST":
-            return self.act(request, may_flush, may_recount)
+            return self.act(request, may)
         context = {
             **self.admin_site.each_context(request),
             **dashboard.page(request.GET.get("by", ""), request.GET.get("counter", "")),
@@ -41,19 +42,20 @@ class DashboardAdmin(MaintenanceAdmin):
             "opts": self.opts,
             "crumbs_are_listed": django.VERSION >= (6, 1),
             "refresh": "refresh" in request.GET,
-            "may_flush": may_flush,
-            "may_recount": may_recount,
+            "may": [button for button, is_allowed in may.items() if is_allowed],
             **(extra_context or {}),
         }
         return TemplateResponse(request, "admin/notifications_counter/dashboard/change_list.html", context)
 
-    def act(self, request: HttpRequest, may_flush: bool, may_recount: bool) -> HttpResponse:
-        """Flush or recount a counter that the user may see, and show the page again, with a message."""
-        found = [local for local in dashboard.visible() if local.name == request.POST.get("counter")]
+    def act(self, request: HttpRequest, may: dict[str, bool]) -> HttpResponse:
+        """Flush or recount counters that the user may see, and show the page again, with messages."""
+        button, work = ("flush", flush) if "flush" in request.POST else ("recount", recount)
+        found = [local for local in dashboard.visible() if local.name in request.POST.getlist("counter")]
         if not found:
             return HttpResponseBadRequest()
-        if not (may_flush if "flush" in request.POST else may_recount):
+        if not may[button]:
             raise PermissionDenied
-        with at(found[0].place):
-            self.do(request, found[0].counter, flush if "flush" in request.POST else recount)
+        for _name, counter, place in found:
+            with at(place):
+                self.do(request, counter, partial(work, seconds=ACTION_SECONDS / len(found)))
         return HttpResponseRedirect(request.get_full_path())

@@ -1,36 +1,36 @@
-"""The content of the admin's dashboard: the state of each counter, charts of its activity, and recent events."""
+"""The content of the admin's dashboard: the state of each counter, its activity, and recent events."""
 
 from __future__ import annotations
 
-import json
 import logging
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode
 
 from django.apps import apps
-from django.template.defaultfilters import date, filesizeformat, truncatechars
-from django.utils import timezone
-from django.utils.html import format_html
+from django.contrib.admin.utils import quote
+from django.template.defaultfilters import filesizeformat, truncatechars
+from django.urls import NoReverseMatch, reverse
+from django.utils.html import conditional_escape, escape, format_html, format_html_join
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, pgettext
+from django.utils.translation import pgettext
 
 from ..conf import options
-from ..counters import Counter, all_counters
+from ..counters import Counter, all_counters, counter_named
 from ..events import Event
-from ..exceptions import CounterError
+from ..exceptions import ConfigurationError, CounterError
 from ..places import LocalCounter, at, visible_counters
 from ..redis.client import NOTE_SECONDS, client_of
 from ..reports import EVENTS
-from ..timeseries import TimeSeries
 from ..upkeep.phases import Phase
-from .display import duration, grouped, moment, odd, with_code
+from .charts import PRECISIONS, activity
+from .display import Table, duration, grouped, moment, odd, unbroken, with_code
 from .history import history
 from .status import (
     MAX_MISSED_SECONDS,
@@ -51,71 +51,93 @@ MAX_EVENTS_READ = 30
 """How many it reads: the same one of several counters is shown once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table for a template. The columns from index ``numbers`` on are numbers. ``words`` explains some titles.
-    On a phone, a row of a table that ``stacks`` is a block, in which each cell has its title."""
-
-    titles: list[str]
-    rows: list[list[str]]
-    numbers: int = 1
-    words: Mapping[str, str] = field(default_factory=dict)
-    stacks: bool = False
-
-    @property
-    def cells(self) -> list[list[tuple[str, str]]]:
-        """Each row, as titles and texts of its cells."""
-        return [list(zip(self.titles, row, strict=True)) for row in self.rows]
-
-
 def page(by: str, chosen: str = "") -> dict[str, Any]:
     """Return the context of the template, with charts by minute, hour or day for the ``chosen`` counter, or else the
-    first with a problem, or the first. If Redis is unreachable, the page has fewer parts."""
+    first with a problem, or the first. While Redis is unreachable, the page lacks what is read from it."""
     by = by if by in PRECISIONS else next(iter(PRECISIONS))
-    status = read_status(visible())
-    counters = [each for each in status.counters.values() if not each.error]
+    status = with_late(read_status(visible()))
+    counters = list(status.counters.values())
     bad = {problem.counter for problem in status.problems}
-    problems, warnings = shown(status.problems), shown(status.warnings)
-    told = [*sorted(problems, key=lambda each: each.kind not in GRAVEST), *warnings]
-    lead = told[0] if told else None
     found: dict[str, Any] = {
         "by": by,
         "choices": [(name, precision.title) for name, precision in PRECISIONS.items()],
         "charts": apps.is_installed("chartkick.django"),  # which brings Chart.js
         "now": moment(time.time()).removesuffix("."),  # of p.m., at the end of a sentence
-        "problems": problems,
-        "warnings": warnings,
-        "lead": lead,
-        "lead_since": lead and lead.since and moment(lead.since),
-        "others": told[1:],
-        "trouble_until": status.trouble and moment(time.time() - status.trouble.age).removesuffix("."),
-        "is_over": is_over(status),
-        "redis_is_down": redis_outage() is not None,
+        **headline(status),
     }
     with suppress(CounterError):
         if counters:
-            one = min(counters, key=lambda each: (each.name != chosen, each.name not in bad))
-            found["counters"] = counter_table(counters, by, one.name, status)
-            found |= {"counter": one.name, "servers": server_table(client_of(options.CACHE_ALIAS).infos())}
+            one = min(counters, key=lambda each: (bool(each.error), each.name != chosen, each.name not in bad))
+            found |= {"counter": one.name, "counters": counter_table(counters, by, one.name, status)}
+            if one.off_since:
+                found["why_not"] = _("Not while counting is off")
+            found["servers"] = server_table(client_of(options.CACHE_ALIAS).infos())
             with at(one.place):
                 found |= {"events": event_table(status.trouble), "activity": activity(one, PRECISIONS[by])}
-        if lead is None and (since := well_since(status)):
+        if not (status.problems or status.warnings) and (since := well_since(status)):
             found["since"] = moment(since).removesuffix(".")
+    if redis_outage():
+        found |= {"redis_is_down": True, "why_not": _("Not without Redis")}
     return found
 
 
 GRAVEST = {"off", "unreachable"}
 """The kinds of problems that are told first."""
 
+WANTED = {"off"}
+"""The kinds of problems that are no failure: somebody has chosen so."""
+
+REMEDIES = {"backlog": "flush", "wrong": "recount"}
+"""The buttons that may end a problem or a warning, by its kind."""
+
+
+def headline(status: Status) -> dict[str, Any]:
+    """Return what the headline says: the ``lead``, which is the gravest problem or warning, with the button that may
+    end it, and the ``others``."""
+    problems, warnings = shown(status.problems), shown(status.warnings)
+    told = [*sorted(problems, key=lambda each: each.kind not in GRAVEST), *warnings]
+    found: dict[str, Any] = {
+        "level": level_of({problem.kind for problem in problems}, bool(warnings)),
+        "warnings": warnings,
+        "others": told[1:],
+    }
+    if told:
+        lead = told[0]
+        same = [each.counter for each in (*status.problems, *status.warnings) if each.kind == lead.kind]
+        found |= {"lead": lead, "remedy": REMEDIES.get(lead.kind), "remedied": same}
+        found["lead_since"] = lead.since and unbroken(moment(lead.since))
+    if status.trouble and is_over(status):
+        found |= {"level": "warned", "trouble_until": moment(time.time() - status.trouble.age).removesuffix(".")}
+    return found
+
+
+def level_of(problems: set[str], has_warnings: bool) -> str:
+    """Return how bad these kinds of problems, and warnings, are."""
+    if problems - WANTED:
+        return "bad"
+    return "warned" if problems or has_warnings else "good"
+
 
 def shown(problems: Sequence[Problem]) -> list[Problem]:
     """Return problems for the template, each once."""
-    return [replace(problem, more=with_code(problem.more)) for problem in merged(problems)]
+    return [
+        replace(problem, sentence=unbroken(problem.sentence), more=with_code(problem.more))
+        for problem in merged(problems)
+    ]
 
 
 def visible() -> list[LocalCounter[Counter]]:
     """Return every counter at the places that a user of this database may see."""
     return visible_counters(all_counters(), for_users=True)
+
+
+def with_late(status: Status) -> Status:
+    """Add warnings about work that has waited for longer than cron takes, but not yet for so long that it is a
+    problem."""
+    told = {problem.counter for problem in status.problems}
+    counters = [counter for name, counter in status.counters.items() if name not in told]
+    late = [counter.backlog() for counter in counters if counter.age > MAX_MISSED_SECONDS]
+    return replace(status, warnings=(*late, *status.warnings))
 
 
 def is_over(status: Status) -> bool:
@@ -150,70 +172,106 @@ GUILTY = {
 """The cells of a counter that a problem is about, by its kind. What was wrong or skipped is always marked."""
 
 
+FOLDED = "wrong", "age", "overdue", "skipped"
+"""The columns that are shown only if they say something of a counter."""
+
+
 def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, status: Status) -> Table:
     """Return each counter in a line, with a link that shows its part of the page, as that of ``shown``. The cells that
     problems and warnings are about are marked."""
-    words = {
-        _("State"): _("Whether the counter has a problem, or a warning, which is told above."),
-        _("Flusher ran"): _("When the flusher last worked for the counter."),
-        _("Wrong counts"): _(
-            "The flusher compares every count with its rows, again and again, and puts what is wrong in doubt."
-        ),
-        pgettext("changes", "Waiting"): _(
-            "Owners whose changes wait for the flusher, which writes them to the database. Badges include these."
-        ),
-        pgettext("changes", "Oldest"): _("For how long the oldest of these, or other work of the flusher, has waited."),
-        _("In flight"): _(
-            "Writes that are announced and not confirmed yet. If a process is killed meanwhile, or Redis cannot be "
-            "reached, they are overdue, and are dropped after %(age)s. Up to %(limit)s overdue ones are no problem."
-        )
-        % {"age": duration(options.MAX_TRANSACTION_AGE), "limit": MAX_OVERDUE},
-        _("Skipped"): _(
-            "How often a count could not be stored: something else wrote it, or a sum is too large for its column."
-        ),
-    }
+    cells = [cells_of(counter) for counter in counters]
+    empty = {name for name in FOLDED if all(each[name] in ("0", "–") for each in cells)}
+    columns = {name: column for name, column in counter_columns().items() if name not in empty}
     rows = []
-    for counter in counters:
+    for counter, texts in zip(counters, cells, strict=True):
         kinds = {problem.kind for problem in status.problems if problem.counter == counter.name}
         looks = {warning.kind for warning in status.warnings if warning.counter == counter.name}
-        if "walk" in looks and counter.is_idle:
-            looks.add("idle")
-        marks = {name: "warned" for name in ("wrong", "skipped") if getattr(counter, name)}
-        marks |= {name: "warned" for kind in looks for name in GUILTY.get(kind, ())}
-        marks |= {name: "bad" for kind in kinds for name in GUILTY.get(kind, ())}
-        level, state = ("good", _("in order")) if not looks else ("warned", _("needs a look"))
-        if kinds:
-            level, state = "bad", _("has a problem")
-        if counter.phase == Phase.WALKING:
-            state = _("walking, up to owner %s") % counter.walked_to
-        elif counter.off_since:
-            state = _("off")
-        elif counter.phase != Phase.NORMAL:
-            state = _("rows are counted")
-        overdue = _("%s overdue") % grouped(counter.overdue)
-        cells = {
-            "last_run": _("unknown") if counter.last_run is None else ago(counter.last_run),
-            "wrong": grouped(counter.wrong),
-            "waiting": grouped(counter.waiting),
-            "age": duration(counter.age) if counter.age else "–",
-            "overdue": format_html("{} ({})", grouped(counter.in_flight), overdue)
-            if counter.overdue
-            else grouped(counter.in_flight),
-            "skipped": grouped(counter.skipped),
-        }
+        marks = marks_of(counter, kinds, looks)
+        level, state = level_of(kinds, bool(looks)), state_of(counter, kinds, looks)
+        link = format_html(
+            '<a href="?{}#nc-counter"{}>{}</a>',
+            urlencode({"by": by, "counter": counter.name}),
+            mark_safe(' aria-current="true"') if counter.name == shown else "",
+            counter.name,
+        )
+        off = " nc-off" if counter.off_since else ""
         rows.append(
             [
-                format_html(
-                    '<a href="?{}#nc-counter"{}>{}</a>',
-                    urlencode({"by": by, "counter": counter.name}),
-                    mark_safe(' aria-current="true"') if counter.name == shown else "",
-                    counter.name,
-                ),
-                format_html('<span class="nc-state nc-{}">{}</span>', level, state),
-                *(odd(text, marks[name]) if name in marks else text for name, text in cells.items()),
+                link,
+                format_html('<span class="nc-state nc-{}{}">{}</span>', level, off, state),
+                *(odd(texts[name], marks[name]) if name in marks else texts[name] for name in columns),
             ]
         )
+    words = {_("State"): _("Whether the counter has a problem, or a warning, which is told above.")}
+    words |= dict(columns.values())
     return Table([_("Counter"), *words], rows, numbers=2, words=words, stacks=True)
+
+
+def counter_columns() -> dict[str, tuple[str, str]]:
+    """Return the title of each number of a counter, and what it means, by the name of the cell."""
+    in_flight = _(
+        "Writes that are announced and not confirmed yet. If a process is killed meanwhile, or Redis cannot be "
+        "reached, they are overdue, and are dropped after %(age)s. Up to %(limit)s overdue ones are no problem."
+    )
+    in_flight %= {"age": duration(options.MAX_TRANSACTION_AGE), "limit": MAX_OVERDUE}
+    return {
+        "last_run": (_("Flusher ran"), _("When the flusher last worked for the counter.")),
+        "wrong": (
+            _("Wrong counts"),
+            _("The flusher compares every count with its rows, again and again, and puts what is wrong in doubt."),
+        ),
+        "waiting": (
+            pgettext("changes", "Waiting"),
+            _("Owners whose changes wait for the flusher, which writes them to the database. Badges include these."),
+        ),
+        "age": (
+            pgettext("changes", "Oldest"),
+            _("For how long the oldest of these, or other work of the flusher, has waited."),
+        ),
+        "overdue": (_("In flight"), in_flight),
+        "skipped": (
+            _("Skipped"),
+            _("How often a count could not be stored: something else wrote it, or a sum is too large for its column."),
+        ),
+    }
+
+
+def marks_of(counter: CounterStatus, problems: set[str], warnings: set[str]) -> dict[str, str]:
+    """Return the level at which a cell is marked, by its name. While counting is off, none is."""
+    if counter.off_since:
+        return {}
+    if "walk" in warnings and counter.is_idle:
+        warnings = warnings | {"idle"}
+    marks = {name: "warned" for name in ("wrong", "skipped") if getattr(counter, name)}
+    marks |= {name: "warned" for kind in warnings for name in GUILTY.get(kind, ())}
+    return marks | {name: "bad" for kind in problems for name in GUILTY.get(kind, ())}
+
+
+def state_of(counter: CounterStatus, problems: set[str], warnings: set[str]) -> str:
+    """Return the state of a counter in a few words."""
+    if counter.error:
+        return _("rows are counted") if redis_outage() else _("unknown")
+    if counter.phase == Phase.WALKING:
+        return _("walking, up to owner %s") % counter.walked_to
+    if counter.off_since:
+        return _("off")
+    if counter.phase != Phase.NORMAL:
+        return _("rows are counted")
+    return _("has a problem") if problems else _("needs a look") if warnings else _("in order")
+
+
+def cells_of(counter: CounterStatus) -> dict[str, str]:
+    """Return the numbers of a counter as texts."""
+    in_flight, overdue = grouped(counter.in_flight), _("%s overdue") % grouped(counter.overdue)
+    cells = {
+        "last_run": _("unknown") if counter.last_run is None else ago(counter.last_run),
+        "wrong": grouped(counter.wrong),
+        "waiting": grouped(counter.waiting),
+        "age": duration(counter.age) if counter.age else "–",
+        "overdue": format_html("{} ({})", in_flight, overdue) if counter.overdue else in_flight,
+        "skipped": grouped(counter.skipped),
+    }
+    return dict.fromkeys(cells, "–") if counter.error else cells
 
 
 def server_table(servers: Sequence[Mapping[str, Any]]) -> Table:
@@ -269,81 +327,31 @@ def sentence_of(event: Event) -> str:
         name: grouped(value) if isinstance(value, int) else truncatechars(repr(" ".join(str(value).split()))[1:-1], 300)
         for name, value in event.items()
     }
+    if event["type"] == "wrong":
+        parts = fields["examples"].split("; ")
+        fields["examples"] = format_html_join("; ", "{}", ([wrong_count(event["counter"], part)] for part in parts))
     text = _(EVENTS[event["type"]].sentence) if event["type"] in EVENTS else event["type"]  # of another release
-    sentence: str = text % fields
-    return sentence[:1].upper() + sentence[1:]
+    text = escape(text[:1].upper() + text[1:])
+    return mark_safe(text % {name: conditional_escape(value) for name, value in fields.items()})
 
 
-# ------------------------------------------------------------------------- charts
-class Precision(NamedTuple):
-    """A choice of precision for the charts: the length of a slice in ``seconds``, the ``title`` of the choice, the
-    number of ``slots``, and the ``span`` of all, the date format for the ``name`` of a slice, and those of the
-    ``labels`` on the axis, by the number of the minute, hour or day, which ``unit`` names."""
-
-    seconds: int
-    title: object
-    slots: int
-    span: object
-    name: str
-    unit: str
-    labels: dict[int, str]
+def wrong_count(counter: str, text: str) -> str:
+    """Return what the history says of a wrong count, with a link to the owner's page in the admin, if there is one."""
+    found = re.fullmatch(r"(.+): (-?\d+) instead of (-?\d+)", text)  # a Difference
+    if not found:
+        return text
+    owner, was, rows = found.groups()
+    with suppress(ConfigurationError, NoReverseMatch):  # a counter that is gone, a model that is not in the admin
+        owner = link_to(owner, counter_named(counter))
+    sentence = _("{owner}: {was} instead of {rows}")
+    return format_html(sentence, owner=owner, was=grouped(int(was)), rows=grouped(int(rows)))
 
 
-QUARTERS = dict.fromkeys((0, 15, 30, 45), "TIME_FORMAT")
-MIDNIGHT = {0: "MONTH_DAY_FORMAT"}
-TENS = {1: "MONTH_DAY_FORMAT", 11: "j", 21: "j"}
-
-SPANS = gettext_lazy("last 60 minutes"), gettext_lazy("last 48 hours"), gettext_lazy("last 31 days")
-
-PRECISIONS = {
-    "minute": Precision(60, gettext_lazy("By minute"), 60, SPANS[0], "TIME_FORMAT", "minute", QUARTERS),
-    "hour": Precision(3600, gettext_lazy("By hour"), 48, SPANS[1], "DATETIME_FORMAT", "hour", MIDNIGHT),
-    "day": Precision(86400, gettext_lazy("By day"), 31, SPANS[2], "DATE_FORMAT", "day", TENS),
-}
-
-
-def activity(counter: CounterStatus, precision: Precision) -> dict[str, Any]:
-    """Return the activity of a counter, in three round trips, one for each time-sliced counter: a table, newest slice
-    first, which says what slices are incomplete, or were stored late; for the charts of its columns the totals by
-    title, the span of time, the labels of the axis as JSON, and the separator of thousands; and since when more than
-    the newest slice is incomplete."""
-    last = int(time.time()) // precision.seconds * precision.seconds
-    starts = range(last, last - precision.slots * precision.seconds, -precision.seconds)
-    # Slices of a day are days in UTC. West of Greenwich, they would be named after the previous day.
-    tz = timezone.get_current_timezone() if precision.seconds < 86400 else UTC
-    times = [datetime.fromtimestamp(start, tz) for start in starts]
-    columns: dict[str, list[int]] = {}
-    for title, what in ((_("Added"), "added"), (_("Removed"), "removed")):
-        found = dict(TimeSeries().get_counter(f"{counter.counter}:{what}", precision.seconds))
-        columns[title] = [found.get(start, 0) for start in starts]
-    waited = counter.age if counter.age > MAX_MISSED_SECONDS else 0
-    complete_until = counter.off_since or time.time() - waited
-    names = [date(start, precision.name) for start in times]
-    incomplete = sum(start + precision.seconds > complete_until for start in starts)
-    is_late = late_slices(counter.counter, precision.seconds)
-    for i, start in enumerate(starts):
-        if i < incomplete:
-            names[i] = format_html('{} <span class="nc-incomplete">{}</span>', names[i], _("incomplete"))
-        elif start in is_late:
-            names[i] = format_html('{} <span class="nc-late">{}</span>', names[i], _("stored late"))
-    rows = [[name, *map(grouped, counts)] for name, *counts in zip(names, *columns.values(), strict=True)]
-    formats = [precision.labels.get(getattr(start, precision.unit), "") for start in times]
-    return {
-        "table": Table([_("Time"), *columns], rows),
-        "span": precision.span,
-        "totals": {title: grouped(sum(column)) for title, column in columns.items()},
-        "labels": json.dumps([format and date(start, format) for start, format in zip(times, formats, strict=True)]),
-        "separator": grouped(1000)[1:-3],
-        "incomplete_since": incomplete > 1 and moment(complete_until, precision.name).removesuffix("."),
-    }
-
-
-def late_slices(counter: str, seconds: int) -> set[int]:
-    """Return when the slices of this length begin whose changes the flusher has stored late, with those of others."""
-    found = set[int]()
-    for event in history.latest(MAX_EVENTS_READ, "late"):
-        end = int(event["timestamp"])
-        slices = range((end - 60 * event["minutes"]) // seconds * seconds, end + 1, seconds)
-        if event["counter"] == counter and len(slices) > 1:
-            found.update(slices)
-    return found
+def link_to(key: str, counter: Counter) -> str:
+    """Return an owner of a counter as a link to its page. NoReverseMatch if there is none."""
+    model = counter.owner_fields[0].related_model
+    if not model or counter.has_several_columns:
+        raise NoReverseMatch
+    name = f"{model._meta.verbose_name} {key}"
+    url = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_change", args=[quote(key)])
+    return format_html('<a href="{}">{}</a>', url, name)

@@ -1,10 +1,12 @@
-"""Formats numbers and times for people, in the active language."""
+"""Formats numbers, times and tables for people, in the active language."""
 
 from __future__ import annotations
 
 import math
 import re
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.template.defaultfilters import date, floatformat
@@ -44,6 +46,11 @@ def moment(timestamp: float, style: str = "", today: str = "TIME_FORMAT") -> str
     return date(at, style or (today if at.date() == now.date() else "DATETIME_FORMAT"))
 
 
+def unbroken(text: str) -> str:
+    """Return a text in which no line ends between a number and its unit, or within a time such as 4 p.m."""
+    return re.sub(r"(?<=\d) ", "\N{NO-BREAK SPACE}", text)
+
+
 def with_code(text: str) -> str:
     """Return a text as HTML, in which what is in backticks is code."""
     return mark_safe(re.sub(r"`(.+?)`", r"<code>\1</code>", format_html("{}", text)))
@@ -52,3 +59,20 @@ def with_code(text: str) -> str:
 def odd(text: str, level: str = "warned") -> str:
     """Return what is not as it should be, so that it is seen: ``warned`` or ``bad``."""
     return format_html('<strong class="nc-odd nc-{}">{}</strong>', level, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table for a template. The columns from index ``numbers`` on are numbers. ``words`` explains some titles.
+    On a phone, a row of a table that ``stacks`` is a block, in which each cell has its title."""
+
+    titles: list[str]
+    rows: list[list[str]]
+    numbers: int = 1
+    words: Mapping[str, str] = field(default_factory=dict)
+    stacks: bool = False
+
+    @property
+    def cells(self) -> list[list[tuple[str, str]]]:
+        """Each row, as titles and texts of its cells."""
+        return [list(zip(self.titles, row, strict=True)) for row in self.rows]

@@ -190,11 +190,7 @@ class CounterStatus:
             more = _("If it is full, raise its maxmemory, or find what fills it.")
             yield Problem(self.name, "refuses", text, more, self.refusal)
         if self.age > max_age:
-            text = _("The flusher's work has waited for %(age)s.") % {"age": duration(self.age)}
-            more = _("Start flush_counters, or restart it if it is running.")
-            if self.phase in (Phase.NORMAL, Phase.WALKING) and not self.missed_age:
-                more = _("Stored totals are old; badges are right.") + " " + more
-            yield Problem(self.name, "backlog", text, more, since=time.time() - self.age)
+            yield self.backlog()
         elif self.missed_age and self.missed_age > MAX_MISSED_SECONDS:
             text = _("Redis may have missed changes, the oldest %(age)s ago.") % {"age": duration(self.missed_age)}
             more = _("Until flush_counters runs, counts of their owners can be old.")
@@ -216,6 +212,14 @@ class CounterStatus:
             text %= {"since": moment(outage.since).removesuffix(".")}
         more = _("Reads count rows until Redis is back: start it, or find out why it does not answer.")
         return Problem(self.name, "unreachable", text, more, outage.reason, outage.since)
+
+    def backlog(self) -> Problem:
+        """Return for how long the flusher's work has waited."""
+        text = _("The flusher's work has waited for %(age)s.") % {"age": duration(self.age)}
+        more = _("Start flush_counters, or restart it if it is running.")
+        if self.phase in (Phase.NORMAL, Phase.WALKING) and not self.missed_age:
+            more = _("Stored totals are old; badges are right.") + " " + more
+        return Problem(self.name, "backlog", text, more, since=time.time() - self.age)
 
     def deploy(self) -> Iterator[Problem]:
         """Yield for how long rows are counted, if a deploy is under way: nothing is wrong, but nothing is flushed."""

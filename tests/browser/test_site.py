@@ -87,6 +87,7 @@ def test_the_admin(visit):
     for by in ("minute", "hour", "day"):
         page.click(f".nc-tabs a[href*='by={by}']")
         expect(page).to_have_url(re.compile(f"by={by}"))
+        expect(page.locator(f".nc-tabs a[href*='by={by}']")).to_be_focused()
         wait_until(lambda: page.evaluate(DRAWN))
         scales = page.evaluate("Object.values(Chart.instances).map(chart => chart.scales.y.max)")
         assert len(set(scales)) == 1, "the charts cannot be compared"
@@ -286,6 +287,12 @@ def test_the_dashboard_refreshes_in_place(visit):
     page.clock.fast_forward(31_000)
     expect(told).to_have_text("This page could not be updated.", use_inner_text=True)
     expect(told).not_to_have_class("visually-hidden")
+    page.evaluate(
+        "new MutationObserver(() => { window.isToldAgain = true; }).observe("
+        "document.querySelector('#nc-told span'), { childList: true })"
+    )
+    page.clock.fast_forward(31_000)
+    wait_until(lambda: page.evaluate("window.isToldAgain"))
     page.evaluate("void (window.fetch = get)")
     refresh()
     expect(told).to_have_class("visually-hidden")

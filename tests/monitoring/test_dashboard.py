@@ -15,13 +15,14 @@ from django.utils.html import strip_tags
 from notifications_counter.conf import options
 from notifications_counter.counters import all_counters, unread
 from notifications_counter.models import Notification, UserNotificationsCount
+from notifications_counter.monitoring import dashboard
 from notifications_counter.monitoring.dashboard import counter_table
 from notifications_counter.monitoring.display import moment
 from notifications_counter.monitoring.history import history
 from notifications_counter.monitoring.status import CounterStatus, Status
 from notifications_counter.redis.client import client_of
 from notifications_counter.timeseries import update_counters
-from notifications_counter.upkeep.findings import record
+from notifications_counter.upkeep.findings import Difference, record
 from notifications_counter.upkeep.phases import state_row
 from notifications_counter.upkeep.switch import switch_off
 from tests.support import create, entries, messages, notify, redis_out_of_reach, unheard
@@ -39,13 +40,21 @@ def said(html: str) -> str:
     return " ".join(unescape(re.sub(r"<[^>]*>", " ", html)).split())
 
 
+def card(response) -> str:
+    return re.search(r'<section class="nc-health.*?</section>', response.content.decode(), re.DOTALL)[0]
+
+
 def health(response) -> str:
-    return said(re.search(r'<section class="nc-health.*?</section>', response.content.decode(), re.DOTALL)[0])
+    return said(card(response))
 
 
 def since(timestamp: float) -> str:
     """The end of a sentence. That of p.m. ends it, too."""
     return f" since {moment(timestamp).removesuffix('.')} ."
+
+
+def legend(response) -> list[str]:
+    return [text for _, text in response.context["activity"]["legend"]]
 
 
 def numbers(response, counter: str = "unread") -> dict[str, str]:
@@ -76,6 +85,7 @@ def test_since_when_all_is_well_or_not(admin_client, url, few_healed, redis_clie
     redis_client.zadd(second.buffer.key("pending"), {"7": 1})
     response = admin_client.get(url)
     assert health(response).startswith("The flusher's work has waited for 22 h. Stored totals")
+    assert "has waited for 22\N{NO-BREAK SPACE}h." in response.text
     assert "A count could not be stored" in health(response)
     assert response.context["counter"] == second.name
     shown = numbers(response, second.name)
@@ -100,6 +110,7 @@ def test_counters_events_and_the_server(admin_client, url, few_healed, alice):
     assert shown["State"] == "walking, up to owner 7"
     assert re.fullmatch(r"just now|\d+ s ago", shown["Flusher ran"])
     page = said(response.content.decode())
+    assert not {"In flight", "Skipped", "Wrong counts"} & set(shown), "they say nothing"
     for text in ("Walk complete", "[1, 2]: \\x00x", "x…", "noeviction"):
         assert text in page
     assert re.search(r"(Redis|Valkey) \d+\.\d+", page)
@@ -112,7 +123,7 @@ def test_counters_events_and_the_server(admin_client, url, few_healed, alice):
         ({"overdue": 11, "in_flight": 11}, "has a problem", {"State", "In flight"}),
         ({"age": 400, "waiting": 3}, "has a problem", {"State", "Waiting", "Oldest", "Flusher ran"}),
         ({"walk_age": 3 * 86400, "last_run": 1.0}, "needs a look", {"State"}),
-        ({"walk_age": 3 * 86400, "last_run": 2.0 * 86400}, "needs a look", {"State", "Oldest", "Flusher ran"}),
+        ({"walk_age": 3 * 86400, "last_run": 2.0 * 86400}, "needs a look", {"State", "Flusher ran"}),
         ({"wrong": 1}, "in order", {"Wrong counts"}),
     ],
 )
@@ -128,19 +139,28 @@ def test_the_cells_that_a_problem_is_about_are_marked(found, state, marked):
     assert "overdue" not in found or strip_tags(cells["In flight"]) == f"{each.in_flight} ({each.overdue} overdue)"
 
 
+def test_a_flusher_is_late_before_that_is_a_problem(admin_client, url, few_healed, redis_client, alice):
+    create(alice)
+    for seconds, level in ((60, "good"), (200, "warned"), (400, "bad")):
+        redis_client.hset(unread.buffer.key("state"), "pending_since", int(time.time()) - seconds)
+        response = admin_client.get(url)
+        assert f'"nc-health nc-{level}"' in response.text
+        assert ("waited for" in health(response)) == (seconds > 60)
+
+
 def test_a_flusher_that_was_late_leaves_an_event(admin_client, url, few_healed, redis_client, alice):
     """Until it comes back, the charts end where the oldest change began to wait."""
     create(alice)
-    assert "Incomplete since" not in admin_client.get(url, {"by": "minute"}).text
+    assert legend(admin_client.get(url)) == ["incomplete", "not recorded"]
     began = int(time.time()) // 60 * 60 - 600
     redis_client.hset(unread.buffer.key("state"), "pending_since", began)
     response = admin_client.get(url)
     *_, oldest = [time for time, *_ in response.context["activity"]["table"].rows if "incomplete" in time]
     assert oldest.startswith(moment(began, "TIME_FORMAT"))
-    assert f"Incomplete since {moment(began, 'TIME_FORMAT').removesuffix('.')} ." in said(response.text)
+    assert legend(response) == [f"incomplete since {moment(began, 'TIME_FORMAT')}", "not recorded"]
     call_command("flush_counters", verbosity=0)
     response = admin_client.get(url)
-    assert "Incomplete since" not in response.text
+    assert legend(response) == ["incomplete", "stored late", "not recorded"]
     late = [time for time, *_ in response.context["activity"]["table"].rows if "stored late" in time]
     assert 10 <= len(late) <= 12
     assert late[-1].startswith(moment(began, "TIME_FORMAT"))
@@ -161,16 +181,32 @@ def test_the_same_event_of_several_counters_is_a_line_and_warnings_are_marked(ad
     assert {strip_tags(text)[:4]: "nc-alarm" in text for _, text, _ in rows} == {"Walk": False, "Gene": True}
 
 
+def test_wrong_counts_name_owners_with_links(admin_client, url, few_healed, monkeypatch):
+    """If the admin has their pages."""
+    examples = f"{Difference(7, 12345, 5)}; <b>"
+    history.record_event({"type": "wrong", "counter": "unread", "owners": 2, "examples": examples})
+
+    def told() -> str:
+        return admin_client.get(url).context["events"].rows[0][1]
+
+    assert "2 in all: 7: 12,345 instead of 5; &lt;b&gt;. Rows" in told()
+    monkeypatch.setattr(dashboard, "reverse", lambda page, args: f"/{args[0]}/")
+    assert '2 in all: <a href="/7/">user 7</a>: 12,345 instead of 5; &lt;b&gt;. Rows' in told()
+
+
 def test_without_redis_the_page_says_so(admin_client, url):
     with redis_out_of_reach():
         admin_client.get(url)
-        said = health(admin_client.get(url))  # when it is not asked again
+        told = health(admin_client.get(url))  # when it is not asked again
         client_of("default").breaker.down_since -= 60
-        assert health(admin_client.get(url)).startswith("Redis has been out of reach since ")
-    assert said.startswith("Redis cannot be used. Counts are right, but slower. Reads count rows until Redis is back")
-    assert "asked again" not in said
-    assert "Counters, charts and events are read from Redis, and come back with it." in said
-    assert said.endswith("[unreachable]")
+        response = admin_client.get(url)
+    assert health(response).startswith("Redis has been out of reach since ")
+    assert told.startswith("Redis cannot be used. Counts are right, but slower. Reads count rows until Redis is back")
+    assert "asked again" not in told
+    assert set(numbers(response).values()) == {"unread", "rows are counted", "–"}
+    assert "Not without Redis Flush now Recount The charts are back when Redis is." in said(response.text)
+    assert len(re.findall("<button name=.* disabled", response.text)) == 2
+    assert told.endswith("[unreachable]")
 
 
 def test_trouble_with_redis_that_is_over_is_told_as_such(admin_client, url, few_healed, redis_client):
@@ -198,13 +234,25 @@ def test_charts_and_the_same_numbers_as_a_table(admin_client, url, few_healed, s
     for by, slots in (("minute", 60), ("hour", 48), ("day", 31), ("century", 60)):
         response = admin_client.get(url, {"by": by})
         html = response.content.decode()
-        drawn = re.findall(r'<canvas role="img" aria-label="(.*?)"></canvas>(<p>Nothing in this time</p>)?', html)
-        assert drawn == [("Added: 12,345", ""), ("Removed: 0", "<p>Nothing in this time</p>")]
+        drawn = re.findall(r'<canvas role="img" aria-label="(.*?)"></canvas>(<p>Nothing recorded yet</p>)?', html)
+        assert drawn == [("Added: 12,345", ""), ("Removed: 0", "<p>Nothing recorded yet</p>")]
         ours = html[html.index('<div id="content-main"') :]
         assert not re.search(r"<(style|script)|\s(style|on\w+)=|javascript:", ours), "for a strict CSP"
         assert "12,345 0" in said(re.search(r"<details open>.*</details>", html, re.DOTALL)[0])
         activity = response.context["activity"]
         assert len(activity["table"].rows) == len(json.loads(activity["labels"])) == slots
+
+
+def test_charts_begin_with_the_first_record(admin_client, url, few_healed):
+    """Which is an event or a change. Before, nothing is known, as after Redis has lost its data."""
+    began = int(time.time()) - 600
+    history.record_event({"type": "walked", "counter": "unread", "timestamp": began})
+    activity = admin_client.get(url).context["activity"]
+    numbers = "".join(number for _, *cells in activity["table"].rows for number in cells)
+    assert activity["span"] == f"since {moment(began)}"
+    assert re.fullmatch("0{22,24}–+", numbers)
+    update_counters({"unread:added": 1}, now=time.time() - 59 * 60)
+    assert admin_client.get(url).context["activity"]["span"] == "last 60 minutes"
 
 
 # ------------------------------------------------------------------------------------------ permissions and buttons
@@ -243,6 +291,12 @@ def test_buttons_work_where_requests_are_transactions(admin_client, url, few_hea
     assert UserNotificationsCount.objects.get(pk=alice.pk).unread_count == 1
     unheard(UserNotificationsCount.objects.update, unread_count=7)
     assert press("recount") == "Counter unread: 1 owner was compared with the rows, 1 wrong."
+    assert '<button name="recount"' in card(admin_client.get(url)), "beside the warning"
+    response = admin_client.post(
+        url, {"recount": "", "counter": [each.name for each in all_counters()[:2]]}, follow=True
+    )
+    assert len(messages(response)) == 2
+    assert "<button" not in card(admin_client.get(url))
     with redis_out_of_reach():
         assert "Redis" in press("flush", "error")
     assert admin_client.post(url, {"flush": "", "counter": "nothing"}).status_code == 400
@@ -250,4 +304,8 @@ def test_buttons_work_where_requests_are_transactions(admin_client, url, few_hea
     told = press("flush", "warning")
     assert told.startswith("Counter unread: 0 owners were flushed. Counting has been off since")
     assert "<code>manage.py counting on</code>" in told
-    assert health(admin_client.get(url)).count("since") == 1
+    response = admin_client.get(url)
+    assert health(response).count("since") == 1
+    assert '"nc-health nc-warned"' in response.text
+    assert "Not while counting is off" in response.text
+    assert "disabled" in response.text

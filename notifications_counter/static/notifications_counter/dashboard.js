@@ -8,25 +8,27 @@
   const draw = (charts) => {
     const { labels, separator } = charts.dataset;
     const style = getComputedStyle(charts.querySelector("canvas"));
-    const { color, direction, fill, stroke, stopColor: pale, floodColor: hovered, fontFamily: family } = style;
+    const { color, direction, fill, stroke, stopColor: pale, floodColor: hovered, lightingColor: band, fontFamily: family } = style;
     const start = direction === "rtl" ? "right" : "left";
     const font = { family, size: 11 };
     const axis = JSON.parse(labels);
     const rows = [...charts.nextElementSibling.querySelectorAll("tbody tr")];
     if (start === "left") [axis, rows].forEach((newestFirst) => newestFirst.reverse());
-    const isAtTheEdge = (i) => (start === "left" ? rows.length - i : i) < rows.length / 10; // where a label has no room
+    const isAtTheEdge = (i) => (start === "left" ? rows.length - i : i) < rows.length / 12; // where a label has no room
     const times = rows.map((row) => row.cells[0].textContent);
-    const incomplete = rows.filter((row) => row.querySelector(".nc-incomplete"));
+    const [incomplete, late, unrecorded] = ["incomplete", "late", "unrecorded"].map((look) => rows.filter((row) => row.querySelector(`.nc-${look}`)));
+    if (incomplete.length > 1) late.push(...incomplete);
     const canvases = [...charts.querySelectorAll("canvas")];
     const columns = canvases.map((_, i) => rows.map((row) => row.cells[i + 1].textContent));
     const numbersOf = (texts) => texts.map((text) => Number(text.replace(/[^\d-]/g, "")) || null);
     const most = Math.max(...columns.flatMap(numbersOf));
     const fills = rows.map((row) => (incomplete.includes(row) ? pale : fill));
-    const late = rows.filter((row) => row.querySelector(".nc-late") || (incomplete.length > 1 && incomplete.includes(row)));
-    const shade = ({ ctx, chartArea: { left, right, top, bottom } }) => { // where a flush is, or was, late
+    const shade = ({ ctx, chartArea: { left, right, top, bottom } }) => {
       const edges = rows.map((_, i) => Math.round(left + ((right - left) * i) / rows.length)).concat(right);
-      ctx.fillStyle = stroke;
-      rows.forEach((row, i) => late.includes(row) && ctx.fillRect(edges[i], top, edges[i + 1] - edges[i], bottom - top));
+      rows.forEach((row, i) => {
+        ctx.fillStyle = late.includes(row) ? band : unrecorded.includes(row) ? stroke : "transparent";
+        ctx.fillRect(edges[i], top, edges[i + 1] - edges[i], bottom - top);
+      });
     };
     canvases.forEach((canvas, i) => {
       const texts = columns[i];
@@ -50,7 +52,7 @@
             x: {
               border: { display: false },
               grid: { display: false },
-              ticks: { color, font, autoSkipPadding: 8, maxRotation: 0, callback: (value) => axis[value] },
+              ticks: { color, font, maxRotation: 0, callback: (value) => axis[value] },
               afterFit: (scale) => (scale[start === "left" ? "paddingRight" : "paddingLeft"] = 0),
               afterBuildTicks: (scale) => (scale.ticks = scale.ticks.filter(({ value }) => axis[value] && !isAtTheEdge(value))),
             },
@@ -123,6 +125,8 @@
   window.addEventListener("resize", findCut);
   document.addEventListener("toggle", findCut, { capture: true });
 
+  const ATTRIBUTES = "action aria-current class data-kind data-labels disabled href id name title value".split(" ");
+
   // Change only what is another, so that the focus stays, and what is open stays open.
   const update = (old, now) => {
     if (old.nodeName !== now.nodeName || old.childNodes.length !== now.childNodes.length) {
@@ -133,7 +137,9 @@
     } else if (old.matches?.("canvas")) {
       old.setAttribute("aria-label", now.getAttribute("aria-label"));
     } else {
-      for (const name of ["class", "data-kind", "data-labels"]) if (now.hasAttribute?.(name)) old.setAttribute(name, now.getAttribute(name));
+      for (const name of old.attributes ? ATTRIBUTES : []) {
+        now.hasAttribute(name) ? old.setAttribute(name, now.getAttribute(name)) : old.removeAttribute(name);
+      }
       const children = [...now.childNodes]; // one that replaces another leaves its parent
       [...old.childNodes].forEach((child, i) => update(child, children[i]));
     }
@@ -145,6 +151,12 @@
   const told = document.getElementById("nc-told");
   const [words, login] = told.children;
 
+  // Also what was told before: a screen reader is told of changes only.
+  const tell = (text) => {
+    words.textContent = "";
+    setTimeout(() => (words.textContent = text), 100);
+  };
+
   // Focus what has taken the place of a link or a button.
   const focusAgain = (old) => {
     const isSame = (each) => each.href === old.href && each.textContent === old.textContent;
@@ -152,17 +164,21 @@
     (all.find(isSame) ?? main().querySelector(".nc-links a")).focus({ preventScroll: true });
   };
 
-  const refresh = async () => {
+  let turns = 0;
+  const refresh = async (url = location.href) => {
     if (document.hidden) return; // until the next time
-    const reply = await fetch(location.href, { signal: AbortSignal.timeout(20_000) }).catch(() => null);
+    const turn = ++turns;
+    const reply = await fetch(url, { signal: AbortSignal.timeout(20_000) }).catch(() => null);
     const text = await reply?.text().catch(() => "");
+    if (turn !== turns) return; // a later one shows the page
     if (!text || !reply.ok || reply.redirected) {
-      if (words.textContent !== told.dataset.failed) words.textContent = told.dataset.failed;
+      tell(told.dataset.failed);
       login.hidden = !reply?.redirected;
       login.href = reply?.url ?? "";
       told.className = "nc nc-health nc-warned"; // for all to see
       return;
     }
+    history.replaceState(null, "", url);
     const page = new DOMParser().parseFromString(text, "text/html");
     const [before, focused] = [subject(), document.activeElement];
     const isOpen = [...main().querySelectorAll("details")].map((details) => details.open);
@@ -174,15 +190,17 @@
     findCut();
     login.hidden = true;
     if (!focused.checkVisibility()) focusAgain(focused);
-    if (subject() !== before || words.textContent === told.dataset.failed) words.textContent = sentence();
+    if (subject() !== before || told.className !== "visually-hidden") tell(sentence());
     told.className = "visually-hidden";
   };
   document.addEventListener("click", async (event) => {
-    if (!event.target.closest("#nc-refresh") || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    const link = event.target.closest("#nc-refresh, .nc-tabs a");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault(); // so that the focus stays
-    await refresh();
-    if (told.className === "visually-hidden") words.textContent = main().querySelector(".nc-links bdi").textContent;
+    await refresh(link.href);
+    if (told.className !== "visually-hidden") return;
+    tell(link.id === "nc-refresh" ? `${main().querySelector(".nc-links bdi").textContent} ${sentence()}` : link.textContent);
   });
   const seconds = main().dataset.refresh;
-  if (seconds) setInterval(refresh, seconds * 1000);
+  if (seconds) setInterval(() => refresh(), seconds * 1000);
 })();
