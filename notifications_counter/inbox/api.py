@@ -28,6 +28,7 @@ from ..models import Notification, NotificationQuerySet
 from .badges import badges_of, count_all, user_of
 from .controller import with_ids
 from .paging import page_of, parse_time, time_as_text
+from .templatetags.notifications_inbox import notification_icon
 from .views import OwnNotifications, delete, inbox_of
 
 MAX_LIMIT = 100  # notifications in a page
@@ -79,6 +80,7 @@ class APIView(OwnNotifications):
             "body": notification.body,
             "url": notification.safe_url,
             "data": notification.data,
+            "icon": notification_icon(notification),
             "created_at": time_as_text(notification.created_at),
             "seen_at": notification.seen_at and time_as_text(notification.seen_at),
             "read_at": notification.read_at and time_as_text(notification.read_at),

@@ -107,7 +107,7 @@ def test_filters_and_pages_go_together(client, alice):
         assert f"<title>{title}Notifications</title>" in page.content.decode()
     assert chip not in page.content
     assert "Newer" not in links(page)
-    assert titles(client.get(url() + links(page)["All kinds"])) == ["x", "e"]
+    assert titles(client.get(url() + links(page)["Everything"])) == ["x", "e"]
 
 
 @own_urls
@@ -127,7 +127,7 @@ def test_the_head_leads_to_the_newest_and_says_what_is_marked(client, alice):
 
 
 @pytest.mark.parametrize(
-    ("days", "heading", "in_list"),
+    ("days", "heading", "below"),
     [
         (-1, "Today", "TIME_FORMAT"),
         (0, "Today", "TIME_FORMAT"),
@@ -137,14 +137,14 @@ def test_the_head_leads_to_the_newest_and_says_what_is_marked(client, alice):
         (400, "{0:%B} {0.year}", "DATE_FORMAT"),
     ],
 )
-def test_a_day_has_times_a_month_has_days_and_a_bell_has_dates(client, alice, monkeypatch, days, heading, in_list):
+def test_a_day_has_times_and_a_month_has_days(client, alice, monkeypatch, days, heading, below):
     now = timezone.make_aware(datetime(2026, 11, 22, 12))
     at = now - timedelta(days=days)
     monkeypatch.setattr(notifications_inbox, "datetime", Mock(now=lambda zone: now.astimezone(zone)))
     Notification.objects.create(user=alice, title="x", created_at=at)
-    for part, format in (("list", in_list), ("bell", "SHORT_DATE_FORMAT")):
+    for part in ("list", "bell"):
         text = client.get(url(), headers={"X-Part": part}).content.decode()
-        assert re.findall(r"<time [^>]*>([^<]*)</time>", text) == [date_format(at, format)]
+        assert re.findall(r"<time [^>]*>([^<]*)</time>", text) == [date_format(at, below)]
         assert re.findall('<li class="nc-day(| nc-today)" .*<h2[^>]*>(.*)</h2>', text) == (
             [(" nc-today" if heading == "Today" else "", heading.format(at))] if part == "list" else []
         )
@@ -187,14 +187,14 @@ def test_a_tab_for_each_kind_with_its_number(with_kinds, client, alice, bob):
     for user, kind, number in ((alice, "sale", 3), (alice, "<b>", 1), (alice, "", 2), (bob, "other", 1)):
         Notification.objects.bulk_create(Notification(user=user, kind=kind, title="x") for _ in range(number))
     page = client.get(url())
-    assert tabs(page) == {"All kinds": "6", "&lt;b&gt;": "1", "sale": "3"}
+    assert tabs(page) == {"Everything": "6", "&lt;b&gt;": "1", "sale": "3"}
     assert 'href="?show=all&amp;kind=sale"><bdi>sale<' in page.content.decode()
     assert len(titles(client.get(url(), {"kind": "sale"}))) == 3
     Notification.objects.filter(kind="sale").mark_as_read()
-    assert tabs(client.get(url())) == {"All kinds": "3", "&lt;b&gt;": "1"}
+    assert tabs(client.get(url())) == {"Everything": "3", "&lt;b&gt;": "1"}
     page = client.get(url(), {"kind": "sale", "show": "unread"})
-    assert tabs(page) == {"All kinds": "3", "&lt;b&gt;": "1", "sale": "0"}
-    assert "Nothing unread of this kind." in page.content.decode()
+    assert tabs(page) == {"Everything": "3", "&lt;b&gt;": "1", "sale": "0"}
+    assert "Nothing unread in “sale”." in page.content.decode()
 
 
 # ----------------------------------------------------------------------------------------------------------- pages

@@ -12,6 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signing import Signer
 from django.template import Context
 from django.template.defaultfilters import date as date_format
+from django.templatetags.static import static
 from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext, gettext_lazy
 
@@ -147,14 +148,16 @@ def notification_bell(context: Context, max: int = 99, title: bool = False) -> d
 
 @register.simple_tag
 def notification_icon(notification: Any) -> dict[str, str]:
-    """Return the icon of a notification: an ``image``, the path of a static ``file``, or a ``text``. Empty if neither
-    its data nor the setting ICONS has one."""
+    """Return the icon of a notification: the URL of an ``image``, or a ``text``. Empty if neither its data nor the
+    setting ICONS has one."""
     data = notification.data if isinstance(notification.data, dict) else {}
     image = data.get("image")
     if isinstance(image, str) and (link := safe_link(image)):
         return {"image": link}
     icon = options.ICONS.get(notification.kind, options.ICONS.get("", ""))
-    return {"file" if "." in icon else "text": icon} if options.ICONS else {}
+    if "." in icon:
+        return {"image": static(icon)}
+    return {"text": icon} if options.ICONS else {}
 
 
 @register.filter(expects_localtime=True)

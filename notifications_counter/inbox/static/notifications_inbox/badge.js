@@ -126,6 +126,12 @@
     if (!isNew) return number && speak(spoken, number);
     Object.assign(region.dataset, { since: newest.created_at ?? since, newest: newest.id });
     const content = template.content.cloneNode(true);
+    const { image, text } = newest.icon;
+    const icon = content.querySelector(".nc-icon");
+    const picture = document.createElement(image ? "img" : "span");
+    Object.assign(picture, image ? { src: image, alt: "", referrerPolicy: "no-referrer" } : { textContent: text });
+    picture.className = "nc-icon";
+    if (image || text) icon.replaceWith(picture);
     const title = content.querySelector("bdi");
     content.querySelector("a").href = `${inbox}${newest.id}/`;
     title.textContent = newest.title;
