@@ -11,6 +11,7 @@ from datetime import datetime
 
 from django.template.defaultfilters import date, floatformat
 from django.utils import timezone
+from django.utils.formats import get_format
 from django.utils.html import format_html
 from django.utils.safestring import mark_safe
 from django.utils.translation import pgettext
@@ -39,15 +40,21 @@ def duration(seconds: float) -> str:
     return pgettext("seconds", "%s s") % floatformat(int(seconds) if seconds >= 10 else round(seconds, 1), -1)
 
 
-def moment(timestamp: float, style: str = "", today: str = "TIME_FORMAT") -> str:
-    """Return a date and time in a style; without one, only the time, in the style ``today``, if it is of today."""
+def moment(timestamp: float, clock: str = "H:i") -> str:
+    """Return a time in the style ``clock``, after its date if that is not today."""
     tz = timezone.get_current_timezone()
     at, now = (datetime.fromtimestamp(each, tz) for each in (timestamp, time.time()))
-    return date(at, style or (today if at.date() == now.date() else "DATETIME_FORMAT"))
+    day = "" if at.date() == now.date() else "MONTH_DAY_FORMAT" if at.year == now.year else "DATE_FORMAT"
+    return styled(at, f"{day} {clock}")
+
+
+def styled(at: datetime, styles: str) -> str:
+    """Return a date and time in one style after another. Names of months are short."""
+    return " ".join(date(at, get_format(style).replace("F", "M")) for style in styles.split())
 
 
 def unbroken(text: str) -> str:
-    """Return a text in which no line ends between a number and its unit, or within a time such as 4 p.m."""
+    """Return a text in which no line ends between a number and its unit, or within a date and time."""
     return re.sub(r"(?<=\d) ", "\N{NO-BREAK SPACE}", text)
 
 

@@ -155,7 +155,7 @@ class CounterStatus:
         if self.error:
             yield self._unreachable()
         if self.off_since:
-            text = _("Counting has been off since %(since)s.") % {"since": moment(self.off_since).removesuffix(".")}
+            text = _("Counting has been off since %(since)s.") % {"since": moment(self.off_since)}
             more = _("Reads count rows, and nothing is flushed. Run `manage.py counting on` when the incident is over.")
             yield Problem(self.name, "off", text, more, since=self.off_since)
         why_rows_are_counted = {
@@ -209,7 +209,7 @@ class CounterStatus:
         text = _("Redis cannot be used. Counts are right, but slower.")
         if time.time() - outage.since > 1:  # this process has not only just started
             text = _("Redis has been out of reach since %(since)s. Counts are right, but slower.")
-            text %= {"since": moment(outage.since).removesuffix(".")}
+            text %= {"since": moment(outage.since)}
         more = _("Reads count rows until Redis is back: start it, or find out why it does not answer.")
         return Problem(self.name, "unreachable", text, more, outage.reason, outage.since)
 
