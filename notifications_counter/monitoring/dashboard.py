@@ -168,8 +168,10 @@ GUILTY = {
     "missed": {"age"},
     "overdue": {"overdue"},
     "idle": {"age", "last_run"},
+    "wrong": {"wrong"},
+    "skipped": {"skipped"},
 }
-"""The cells of a counter that a problem is about, by its kind. What was wrong or skipped is always marked."""
+"""The cells of a counter that a problem is about, by its kind."""
 
 
 FOLDED = "wrong", "age", "overdue", "skipped"
@@ -242,8 +244,7 @@ def marks_of(counter: CounterStatus, problems: set[str], warnings: set[str]) -> 
         return {}
     if "walk" in warnings and counter.is_idle:
         warnings = warnings | {"idle"}
-    marks = {name: "warned" for name in ("wrong", "skipped") if getattr(counter, name)}
-    marks |= {name: "warned" for kind in warnings for name in GUILTY.get(kind, ())}
+    marks = {name: "warned" for kind in warnings for name in GUILTY.get(kind, ())}
     return marks | {name: "bad" for kind in problems for name in GUILTY.get(kind, ())}
 
 

@@ -124,7 +124,8 @@ def test_counters_events_and_the_server(admin_client, url, few_healed, alice):
         ({"age": 400, "waiting": 3}, "has a problem", {"State", "Waiting", "Oldest", "Flusher ran"}),
         ({"walk_age": 3 * 86400, "last_run": 1.0}, "needs a look", {"State"}),
         ({"walk_age": 3 * 86400, "last_run": 2.0 * 86400}, "needs a look", {"State", "Flusher ran"}),
-        ({"wrong": 1}, "in order", {"Wrong counts"}),
+        ({"wrong": 1, "wrong_age": 60.0}, "needs a look", {"State", "Wrong counts"}),
+        ({"wrong": 1}, "in order", set()),
     ],
 )
 def test_the_cells_that_a_problem_is_about_are_marked(found, state, marked):
@@ -134,7 +135,7 @@ def test_the_cells_that_a_problem_is_about_are_marked(found, state, marked):
         table = counter_table([each], "minute", "unread", status)
     cells = dict(zip(table.titles, table.rows[0], strict=True))
     assert strip_tags(cells["State"]) == state
-    color = {"in order": "nc-warned", "needs a look": "nc-warned", "has a problem": "nc-bad"}[state]
+    color = "nc-bad" if state == "has a problem" else "nc-warned"
     assert {title for title, cell in cells.items() if color in cell} == marked
     assert "overdue" not in found or strip_tags(cells["In flight"]) == f"{each.in_flight} ({each.overdue} overdue)"
 
