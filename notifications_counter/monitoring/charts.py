@@ -85,6 +85,8 @@ def activity(counter: CounterStatus, precision: Precision) -> dict[str, Any]:
         for start, at, *counts in zip(starts, times, *columns.values(), strict=True)
     ]
     seen = [looks[start] for start in starts if start in looks]
+    if seen.count("incomplete") == 1 and not any(column[0] for column in columns.values()):
+        seen.remove("incomplete")  # it has no bar
     legend = [(look, str(text)) for look, text in LOOKS.items() if look in seen]
     if seen.count("incomplete") > 1:
         end = datetime.fromtimestamp(complete_until, tz)
