@@ -151,6 +151,7 @@
   const main = () => document.getElementById("content-main"); // which a refresh may replace
   const sentence = () => main().querySelector(".nc-sentence").textContent.replace(/\s+/g, " ").trim();
   const subject = () => main().querySelector(".nc-sentence").dataset.kind || sentence(); // without times that go on
+  const asOf = () => main().querySelector(".nc-links bdi").textContent;
   const told = document.getElementById("nc-told");
   const [words, login] = told.children;
 
@@ -175,10 +176,10 @@
     const text = await reply?.text().catch(() => "");
     if (turn !== turns) return; // a later one shows the page
     if (!text || !reply.ok || reply.redirected) {
-      tell(told.dataset.failed);
+      tell(`${told.dataset.failed} ${asOf()}`);
       login.hidden = !reply?.redirected;
       login.href = reply?.url ?? "";
-      told.className = "nc nc-health nc-warned"; // for all to see
+      told.className = "nc nc-health nc-alarm nc-warned"; // for all to see
       return;
     }
     history.replaceState(null, "", url);
@@ -202,7 +203,7 @@
     event.preventDefault(); // so that the focus stays
     await refresh(link.href);
     if (told.className !== "visually-hidden") return;
-    tell(link.id === "nc-refresh" ? `${main().querySelector(".nc-links bdi").textContent} ${sentence()}` : link.textContent);
+    tell(link.id === "nc-refresh" ? `${asOf()} ${sentence()}` : link.textContent);
   });
   const seconds = main().dataset.refresh;
   if (seconds) setInterval(() => refresh(), seconds * 1000);
