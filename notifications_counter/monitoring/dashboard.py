@@ -121,7 +121,7 @@ def level_of(problems: set[str], has_warnings: bool) -> str:
 def shown(problems: Sequence[Problem]) -> list[Problem]:
     """Return problems for the template, each once."""
     return [
-        replace(problem, sentence=unbroken(problem.sentence), more=with_code(problem.more))
+        replace(problem, sentence=with_code(unbroken(problem.sentence)), more=with_code(problem.more))
         for problem in merged(problems)
     ]
 

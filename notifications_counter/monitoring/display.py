@@ -27,17 +27,17 @@ def grouped(number: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a length of time, in a unit that gives few digits."""
-    for length, text in (
-        (86400, pgettext("days", "%s d")),
-        (3600, pgettext("hours", "%s h")),
-        (60, pgettext("minutes", "%s min")),
-    ):
+    """Return a length of time, in units that give few digits."""
+    minutes = pgettext("minutes", "%s min")
+    for length, text in ((86400, pgettext("days", "%s d")), (3600, pgettext("hours", "%s h")), (60, minutes)):
         if seconds >= 2 * length:
             return text % grouped(int(seconds // length))
+    if seconds >= 60:
+        rest = int(seconds - 60)
+        return f"{minutes % 1} {duration(rest)}" if rest else minutes % 1
     if 0 < seconds < 1:
         return pgettext("milliseconds", "%s ms") % grouped(math.ceil(1000 * seconds))
-    return pgettext("seconds", "%s s") % floatformat(int(seconds) if seconds >= 10 else round(seconds, 1), -1)
+    return pgettext("seconds", "%s s") % int(seconds)
 
 
 def moment(timestamp: float, clock: str = "H:i") -> str:

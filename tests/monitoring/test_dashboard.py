@@ -77,8 +77,9 @@ def test_since_when_all_is_well_or_not(admin_client, url, few_healed, redis_clie
     record("skipped", second, ["\\0"])
     response = admin_client.get(url)
     assert health(response).startswith("A count could not be stored")
-    assert f"Reads are right. The log (skipped) names the owner, and says why. {second.name} · [skipped]" in health(
-        response
+    assert (
+        f"Reads are right. The log (skipped) names the owner, and says why. {second.name} · Runbook: skipped"
+        in health(response)
     )
     assert '"nc-health nc-warned"' in response.content.decode()
     redis_client.hset(second.buffer.key("state"), "pending_since", int(time.time()) - 80000)
@@ -207,7 +208,7 @@ def test_without_redis_the_page_says_so(admin_client, url):
     assert set(numbers(response).values()) == {"unread", "rows are counted", "–"}
     assert "Not without Redis Flush now Recount The charts are back when Redis is." in said(response.text)
     assert len(re.findall("<button name=.* disabled", response.text)) == 2
-    assert told.endswith("[unreachable]")
+    assert told.endswith("Runbook: unreachable")
 
 
 def test_trouble_with_redis_that_is_over_is_told_as_such(admin_client, url, few_healed, redis_client):
@@ -242,8 +243,8 @@ def test_charts_and_the_same_numbers_as_a_table(admin_client, url, few_healed, s
         assert "12,345 0" in said(re.search(r"<details open>.*</details>", html, re.DOTALL)[0])
         activity = response.context["activity"]
         assert len(activity["table"].rows) == len(json.loads(activity["labels"])) == slots
-
     assert "incomplete" in legend(admin_client.get(url, {"by": "day"}))
+
 
 def test_charts_begin_with_the_first_record(admin_client, url, few_healed):
     """Which is an event or a change. Before, nothing is known, as after Redis has lost its data."""
