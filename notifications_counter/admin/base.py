@@ -12,15 +12,13 @@ from django.contrib import admin, messages
 from django.contrib.auth import get_user_model
 from django.core.paginator import Paginator
 from django.http import HttpRequest
-from django.utils.formats import date_format
 from django.utils.html import format_html
-from django.utils.timezone import template_localtime
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from ..counters import Counter
 from ..databases.errors import EXPECTED, explain
-from ..monitoring.display import grouped, with_code
+from ..monitoring.display import grouped, local, styled, with_code
 from ..monitoring.status import read_counter
 
 USERNAME = get_user_model().USERNAME_FIELD
@@ -109,6 +107,5 @@ def recount(
 
 def short(at: datetime) -> str:
     """Return a date and time for a narrow column, in two lines on a phone."""
-    local = template_localtime(at)
-    day, time = (date_format(local, style) for style in ("SHORT_DATE_FORMAT", "TIME_FORMAT"))
+    day, time = (styled(local(at.timestamp()), style) for style in ("SHORT_DATE_FORMAT", "TIME_FORMAT"))
     return format_html('{} <span class="nc-time">{}</span>', day, time)

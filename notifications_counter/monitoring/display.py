@@ -42,10 +42,14 @@ def duration(seconds: float) -> str:
 
 def moment(timestamp: float, clock: str = "H:i") -> str:
     """Return a time in the style ``clock``, after its date if that is not today."""
-    tz = timezone.get_current_timezone()
-    at, now = (datetime.fromtimestamp(each, tz) for each in (timestamp, time.time()))
+    at, now = local(timestamp), local(time.time())
     day = "" if at.date() == now.date() else "MONTH_DAY_FORMAT" if at.year == now.year else "DATE_FORMAT"
     return styled(at, f"{day} {clock}")
+
+
+def local(timestamp: float) -> datetime:
+    """Return a time in the current time zone."""
+    return datetime.fromtimestamp(timestamp, timezone.get_current_timezone())
 
 
 def styled(at: datetime, styles: str) -> str:
