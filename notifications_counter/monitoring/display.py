@@ -27,14 +27,14 @@ def grouped(number: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a length of time, in units that give few digits."""
-    minutes = pgettext("minutes", "%s min")
-    for length, text in ((86400, pgettext("days", "%s d")), (3600, pgettext("hours", "%s h")), (60, minutes)):
-        if seconds >= 2 * length:
+    """Return a length of time, in a unit that gives few digits."""
+    for least, length, text in (
+        (172800, 86400, pgettext("days", "%s d")),
+        (7200, 3600, pgettext("hours", "%s h")),
+        (60, 60, pgettext("minutes", "%s min")),
+    ):
+        if seconds >= least:
             return text % grouped(int(seconds // length))
-    if seconds >= 60:
-        rest = int(seconds - 60)
-        return f"{minutes % 1} {duration(rest)}" if rest else minutes % 1
     if 0 < seconds < 1:
         return pgettext("milliseconds", "%s ms") % grouped(math.ceil(1000 * seconds))
     return pgettext("seconds", "%s s") % int(seconds)
