@@ -18,7 +18,7 @@ from django.utils.translation import ngettext
 
 from ..counters import Counter
 from ..databases.errors import EXPECTED, explain
-from ..monitoring.display import grouped, moment, with_code
+from ..monitoring.display import grouped, local, styled, with_code
 from ..monitoring.status import read_counter
 
 USERNAME = get_user_model().USERNAME_FIELD
@@ -107,5 +107,5 @@ def recount(
 
 def short(at: datetime) -> str:
     """Return a date and time for a narrow column, in two lines on a phone."""
-    date, time = (moment(at.timestamp(), style) for style in ("SHORT_DATE_FORMAT", "TIME_FORMAT"))
-    return format_html('{} <span class="nc-time">{}</span>', date, time)
+    day, time = (styled(local(at.timestamp()), style) for style in ("SHORT_DATE_FORMAT", "TIME_FORMAT"))
+    return format_html('{} <span class="nc-time">{}</span>', day, time)

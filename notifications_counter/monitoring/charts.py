@@ -8,15 +8,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from django.template.defaultfilters import date
 from django.utils import timezone
-from django.utils.formats import get_format
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..timeseries import TimeSeries
-from .display import Table, grouped, moment
+from .display import Table, grouped, moment, styled
 from .history import history
 from .status import MAX_MISSED_SECONDS, CounterStatus
 
@@ -26,7 +24,7 @@ MAX_LATE_EVENTS = 30
 
 class Precision(NamedTuple):
     """A choice of precision for the charts: the length of a slice in ``seconds``, the ``title`` of the choice, the
-    number of ``slots``, and the ``span`` of all, the date format for the ``name`` of a slice, and those of the
+    number of ``slots``, and the ``span`` of all, the styles of the ``name`` of a slice, and those of the
     ``labels`` on the axis, by the number of the minute, hour or day, which ``unit`` names."""
 
     seconds: int
@@ -45,9 +43,9 @@ DAYS = {1: "MONTH_DAY_FORMAT"} | dict.fromkeys(range(6, 31, 5), "j")
 SPANS = gettext_lazy("last 60 minutes"), gettext_lazy("last 48 hours"), gettext_lazy("last 31 days")
 
 PRECISIONS = {
-    "minute": Precision(60, gettext_lazy("By minute"), 60, SPANS[0], "TIME_FORMAT", "minute", MINUTES),
-    "hour": Precision(3600, gettext_lazy("By hour"), 48, SPANS[1], "DATETIME_FORMAT", "hour", HOURS),
-    "day": Precision(86400, gettext_lazy("By day"), 31, SPANS[2], "DATE_FORMAT", "day", DAYS),
+    "minute": Precision(60, gettext_lazy("By minute"), 60, SPANS[0], "H:i", "minute", MINUTES),
+    "hour": Precision(3600, gettext_lazy("By hour"), 48, SPANS[1], "MONTH_DAY_FORMAT H:i", "hour", HOURS),
+    "day": Precision(86400, gettext_lazy("By day"), 31, SPANS[2], "MONTH_DAY_FORMAT", "day", DAYS),
 }
 
 
@@ -83,13 +81,16 @@ def activity(counter: CounterStatus, precision: Precision) -> dict[str, Any]:
     looks |= {start: "unrecorded" for start in starts if start + precision.seconds < recorded_since}
     looks |= {start: "incomplete" for start in starts if start + precision.seconds > complete_until}
     rows = [
-        row(date(at, precision.name), looks.get(start, ""), counts)
+        row(styled(at, precision.name), looks.get(start, ""), counts)
         for start, at, *counts in zip(starts, times, *columns.values(), strict=True)
     ]
     seen = [looks[start] for start in starts if start in looks]
+    if seen.count("incomplete") == 1 and not any(column[0] for column in columns.values()):
+        seen.remove("incomplete")  # it has no bar
     legend = [(look, str(text)) for look, text in LOOKS.items() if look in seen]
     if seen.count("incomplete") > 1:
-        legend[0] = "late", _("incomplete since %s") % moment(complete_until, precision.name)
+        end = datetime.fromtimestamp(complete_until, tz)
+        legend[0] = "late", _("incomplete since %s") % styled(end, precision.name)
     is_young = "unrecorded" in seen
     return {
         "table": Table([_("Time"), *columns], rows),
@@ -110,9 +111,8 @@ def row(name: str, look: str, counts: Sequence[int]) -> list[str]:
 
 
 def label(at: datetime, precision: Precision) -> str:
-    """Return the label of a slice on the axis, which may be empty. Names of months are short."""
-    style = precision.labels.get(getattr(at, precision.unit), "")
-    return style and date(at, get_format(style).replace("F", "M"))
+    """Return the label of a slice on the axis, which may be empty."""
+    return styled(at, precision.labels.get(getattr(at, precision.unit), ""))
 
 
 def late_slices(counter: str, seconds: int) -> set[int]:

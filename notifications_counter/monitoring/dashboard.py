@@ -62,7 +62,7 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
         "by": by,
         "choices": [(name, precision.title) for name, precision in PRECISIONS.items()],
         "charts": apps.is_installed("chartkick.django"),  # which brings Chart.js
-        "now": moment(time.time()).removesuffix("."),  # of p.m., at the end of a sentence
+        "now": moment(time.time(), "H:i:s"),
         **headline(status),
     }
     with suppress(CounterError):
@@ -75,7 +75,7 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
             with at(one.place):
                 found |= {"events": event_table(status.trouble), "activity": activity(one, PRECISIONS[by])}
         if not (status.problems or status.warnings) and (since := well_since(status)):
-            found["since"] = moment(since).removesuffix(".")
+            found["since"] = moment(since)
     if redis_outage():
         found |= {"redis_is_down": True, "why_not": _("Not without Redis")}
     return found
@@ -107,7 +107,7 @@ def headline(status: Status) -> dict[str, Any]:
         found |= {"lead": lead, "remedy": REMEDIES.get(lead.kind), "remedied": same}
         found["lead_since"] = lead.since and unbroken(moment(lead.since))
     if status.trouble and is_over(status):
-        found |= {"level": "warned", "trouble_until": moment(time.time() - status.trouble.age).removesuffix(".")}
+        found |= {"level": "warned", "trouble_until": moment(time.time() - status.trouble.age)}
     return found
 
 
@@ -121,7 +121,7 @@ def level_of(problems: set[str], has_warnings: bool) -> str:
 def shown(problems: Sequence[Problem]) -> list[Problem]:
     """Return problems for the template, each once."""
     return [
-        replace(problem, sentence=unbroken(problem.sentence), more=with_code(problem.more))
+        replace(problem, sentence=with_code(unbroken(problem.sentence)), more=with_code(problem.more))
         for problem in merged(problems)
     ]
 
@@ -168,8 +168,10 @@ GUILTY = {
     "missed": {"age"},
     "overdue": {"overdue"},
     "idle": {"age", "last_run"},
+    "wrong": {"wrong"},
+    "skipped": {"skipped"},
 }
-"""The cells of a counter that a problem is about, by its kind. What was wrong or skipped is always marked."""
+"""The cells of a counter that a problem is about, by its kind."""
 
 
 FOLDED = "wrong", "age", "overdue", "skipped"
@@ -242,8 +244,7 @@ def marks_of(counter: CounterStatus, problems: set[str], warnings: set[str]) -> 
         return {}
     if "walk" in warnings and counter.is_idle:
         warnings = warnings | {"idle"}
-    marks = {name: "warned" for name in ("wrong", "skipped") if getattr(counter, name)}
-    marks |= {name: "warned" for kind in warnings for name in GUILTY.get(kind, ())}
+    marks = {name: "warned" for kind in warnings for name in GUILTY.get(kind, ())}
     return marks | {name: "bad" for kind in problems for name in GUILTY.get(kind, ())}
 
 
@@ -306,7 +307,7 @@ def event_table(trouble: Trouble | None) -> Table:
         events.sort(key=itemgetter(0), reverse=True)
     counters: dict[tuple[str, int, str], list[str]] = {}  # several do the same at the same time
     for timestamp, level, sentence, counter in events:
-        counters.setdefault((moment(timestamp, today="H:i:s"), level, sentence), []).append(counter)
+        counters.setdefault((moment(timestamp, "H:i:s"), level, sentence), []).append(counter)
     looks = {logging.WARNING: "nc-alarm nc-warned", logging.ERROR: "nc-alarm nc-bad"}
     rows = [
         [

@@ -11,6 +11,7 @@ from datetime import datetime
 
 from django.template.defaultfilters import date, floatformat
 from django.utils import timezone
+from django.utils.formats import get_format
 from django.utils.html import format_html
 from django.utils.safestring import mark_safe
 from django.utils.translation import pgettext
@@ -27,27 +28,37 @@ def grouped(number: float) -> str:
 
 def duration(seconds: float) -> str:
     """Return a length of time, in a unit that gives few digits."""
-    for length, text in (
-        (86400, pgettext("days", "%s d")),
-        (3600, pgettext("hours", "%s h")),
-        (60, pgettext("minutes", "%s min")),
+    for least, length, text in (
+        (172800, 86400, pgettext("days", "%s d")),
+        (7200, 3600, pgettext("hours", "%s h")),
+        (60, 60, pgettext("minutes", "%s min")),
     ):
-        if seconds >= 2 * length:
+        if seconds >= least:
             return text % grouped(int(seconds // length))
     if 0 < seconds < 1:
         return pgettext("milliseconds", "%s ms") % grouped(math.ceil(1000 * seconds))
-    return pgettext("seconds", "%s s") % floatformat(int(seconds) if seconds >= 10 else round(seconds, 1), -1)
+    return pgettext("seconds", "%s s") % int(seconds)
 
 
-def moment(timestamp: float, style: str = "", today: str = "TIME_FORMAT") -> str:
-    """Return a date and time in a style; without one, only the time, in the style ``today``, if it is of today."""
-    tz = timezone.get_current_timezone()
-    at, now = (datetime.fromtimestamp(each, tz) for each in (timestamp, time.time()))
-    return date(at, style or (today if at.date() == now.date() else "DATETIME_FORMAT"))
+def moment(timestamp: float, clock: str = "H:i") -> str:
+    """Return a time in the style ``clock``, after its date if that is not today."""
+    at, now = local(timestamp), local(time.time())
+    day = "" if at.date() == now.date() else "MONTH_DAY_FORMAT" if at.year == now.year else "DATE_FORMAT"
+    return styled(at, f"{day} {clock}")
+
+
+def local(timestamp: float) -> datetime:
+    """Return a time in the current time zone."""
+    return datetime.fromtimestamp(timestamp, timezone.get_current_timezone())
+
+
+def styled(at: datetime, styles: str) -> str:
+    """Return a date and time in one style after another. Names of months are short."""
+    return " ".join(date(at, get_format(style).replace("F", "M")) for style in styles.split())
 
 
 def unbroken(text: str) -> str:
-    """Return a text in which no line ends between a number and its unit, or within a time such as 4 p.m."""
+    """Return a text in which no line ends between a number and its unit, or within a date and time."""
     return re.sub(r"(?<=\d) ", "\N{NO-BREAK SPACE}", text)
 
 

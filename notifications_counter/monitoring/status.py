@@ -155,48 +155,48 @@ class CounterStatus:
         if self.error:
             yield self._unreachable()
         if self.off_since:
-            text = _("Counting has been off since %(since)s.") % {"since": moment(self.off_since).removesuffix(".")}
+            text = _("Counting has been off since %(since)s.") % {"since": moment(self.off_since)}
             more = _("Reads count rows, and nothing is flushed. Run `manage.py counting on` when the incident is over.")
             yield Problem(self.name, "off", text, more, since=self.off_since)
         why_rows_are_counted = {
             Phase.NEW: (
                 _("No flusher has served the counter yet, so reads count rows."),
-                _("Start flush_counters, or restart it if it is running."),
+                _("Start `flush_counters`, or restart it if it is running."),
             ),
             Phase.REPLACED: (
                 _("Flushers serve another declaration of the counter than this process has, so its reads count rows."),
                 _(
-                    "Start flush_counters with the code and settings of the newest release, and stop all others. If "
-                    "that release has been replaced before, it takes over DEPLOY_SECONDS after their last run."
+                    "Start `flush_counters` with the code and settings of the newest release, and stop all others. If "
+                    "that release has been replaced before, it takes over `DEPLOY_SECONDS` after their last run."
                 ),
             ),
             Phase.DUE: (
-                _("Nobody has been counted yet, or Redis has lost data."),
+                _("Rows are counted: Redis has no reliable counts yet."),
                 _(
-                    "Reads count rows until flush_counters runs: start it if it is not running. Meanwhile, if Redis "
-                    "came back with older data, counts can be wrong. If this goes on, compare CACHES, CACHE_ALIAS and "
-                    "KEY_PREFIX with those of flush_counters."
+                    "Start `flush_counters` if it is not running. Until it has run, counts can be wrong if Redis came "
+                    "back with older data. If this goes on, compare `CACHES`, `CACHE_ALIAS` and `KEY_PREFIX` with its "
+                    "own."
                 ),
             ),
         }
         if self.failure:
-            text = _("The last run of flush_counters failed, %(age)s ago.") % {"age": duration(self.last_run or 0)}
+            text = _("The last run of `flush_counters` failed, %(age)s ago.") % {"age": duration(self.last_run or 0)}
             yield Problem(self.name, "failed", text, _("Its log says more."), self.failure)
         is_soon = self.doubted and self.last_run is not None and self.last_run < max_age  # a flusher runs
         if self.phase in why_rows_are_counted and not is_soon:
             yield Problem(self.name, self.phase, *why_rows_are_counted[self.phase])
         if self.refusal:
             text = _("Redis refuses changes, so rows are counted.")
-            more = _("If it is full, raise its maxmemory, or find what fills it.")
+            more = _("If it is full, raise its `maxmemory`, or find what fills it.")
             yield Problem(self.name, "refuses", text, more, self.refusal)
         if self.age > max_age:
             yield self.backlog()
         elif self.missed_age and self.missed_age > MAX_MISSED_SECONDS:
             text = _("Redis may have missed changes, the oldest %(age)s ago.") % {"age": duration(self.missed_age)}
-            more = _("Until flush_counters runs, counts of their owners can be old.")
+            more = _("Until `flush_counters` runs, counts of their owners can be old.")
             yield Problem(self.name, "missed", text, more)
         if self.overdue > MAX_OVERDUE:
-            text = _("%(count)s intents have been in flight for longer than HEAL_AFTER (%(limit)s).")
+            text = _("%(count)s intents have been in flight for longer than `HEAL_AFTER` (%(limit)s).")
             text %= {"count": grouped(self.overdue), "limit": duration(options.HEAL_AFTER)}
             more = _("Find out whether processes are killed, Redis answers too late, or a COMMIT takes that long.")
             yield Problem(self.name, "overdue", text, more)
@@ -209,14 +209,14 @@ class CounterStatus:
         text = _("Redis cannot be used. Counts are right, but slower.")
         if time.time() - outage.since > 1:  # this process has not only just started
             text = _("Redis has been out of reach since %(since)s. Counts are right, but slower.")
-            text %= {"since": moment(outage.since).removesuffix(".")}
+            text %= {"since": moment(outage.since)}
         more = _("Reads count rows until Redis is back: start it, or find out why it does not answer.")
         return Problem(self.name, "unreachable", text, more, outage.reason, outage.since)
 
     def backlog(self) -> Problem:
         """Return for how long the flusher's work has waited."""
         text = _("The flusher's work has waited for %(age)s.") % {"age": duration(self.age)}
-        more = _("Start flush_counters, or restart it if it is running.")
+        more = _("Start `flush_counters`, or restart it if it is running.")
         if self.phase in (Phase.NORMAL, Phase.WALKING) and not self.missed_age:
             more = _("Stored totals are old; badges are right.") + " " + more
         return Problem(self.name, "backlog", text, more, since=time.time() - self.age)
@@ -224,10 +224,11 @@ class CounterStatus:
     def deploy(self) -> Iterator[Problem]:
         """Yield for how long rows are counted, if a deploy is under way: nothing is wrong, but nothing is flushed."""
         if self.phase == Phase.DEPLOYING:
-            text = _(
-                "The counter is new, was off, or its declaration has changed, and processes may still run as before."
+            text = _("Rows are counted until every process is up to date.")
+            more = _(
+                "The counter is new, was off, or its declaration has changed. That takes another %(wait)s "
+                "(`DEPLOY_SECONDS`), and then a run of `flush_counters`."
             )
-            more = _("Reads count rows for another %(wait)s (DEPLOY_SECONDS), and then until flush_counters runs.")
             wait = duration(max(1, math.ceil((self.deploy_until or 0) - time.time())))
             yield Problem(self.name, self.phase, text, more % {"wait": wait})
 
@@ -248,11 +249,12 @@ class CounterStatus:
         if must_walk and self.walk_age and self.walk_age > limit:
             if self.is_idle:
                 text = _("The flusher has not run for %(age)s.") % {"age": duration(self.last_run or 0)}
-                more = _("Stored totals may be old until it does; badges are right. Is flush_counters running?")
+                more = _("Stored totals may be old until it does; badges are right. Is `flush_counters` running?")
             else:
                 text = _("The last walk over everyone began %(age)s ago.") % {"age": duration(self.walk_age)}
                 more = _(
-                    "Is flush_counters running, and often enough to come to everyone within WALK_SECONDS (%(limit)s)?"
+                    "Is `flush_counters` running, and often enough to come to everyone within `WALK_SECONDS` "
+                    "(%(limit)s)?"
                 )
                 more %= {"limit": duration(options.WALK_SECONDS)}
             yield Problem(self.name, "walk", text, more)

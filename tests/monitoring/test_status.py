@@ -101,14 +101,14 @@ def test_check_says_a_sentence_for_each_thing_that_is_wrong(few_healed):
 def test_check_fails_when_something_waits_for_too_long(few_healed):
     waiting_since(200)
     assert check() == ("All is well. The flusher's work has waited for 3 min; up to 5 min is normal.\n", "")
-    assert re.match(r"unread: .* waited for 3 min\. .* Start flush_", check("--max-age", "100")[1])
+    assert re.match(r"unread: .* waited for 3 min\. .* Start `flush_", check("--max-age", "100")[1])
 
 
 def test_check_says_when_redis_may_have_missed_changes(few_healed):
     requested_since(60)
     assert check()[1] == ""  # cron runs the flusher every minute
     requested_since(100)
-    assert "may have missed changes, the oldest 100 s ago" in check()[1]
+    assert "may have missed changes, the oldest 1 min ago" in check()[1]
     with entries(HEAL_AFTER=0):
         unread.heal()
     assert check()[1] == ""
@@ -229,7 +229,7 @@ def test_check_tells_of_the_last_failure_of_a_counter(few_healed, health, alice,
     ):
         flush()
     told = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    text = r"unread: The last run of flush_counters failed, [\d.]+ m?s ago\. Its log says more\."
+    text = r"unread: The last run of `flush_counters` failed, [\d.]+ m?s ago\. Its log says more\."
     assert re.fullmatch(rf"{text} \({told}\) \[failed\]", check()[1])
     assert told not in str(health())
     flush()
@@ -264,7 +264,7 @@ def test_a_recount_of_everyone_that_finds_nothing_ends_the_warning(few_healed, a
 def test_a_walk_that_comes_to_nobody_in_time_is_a_warning(few_healed, days, is_shown):
     found(walk_began_at=timezone.now() - timedelta(days=days, minutes=1))
     with entries(WALK_SECONDS=86400):
-        told = "unread: The last walk over everyone began 3 d ago. Is flush_counters running, and often enough"
+        told = "unread: The last walk over everyone began 3 d ago. Is `flush_counters` running, and often enough"
         assert (told in check()[0]) == is_shown
     with entries(WALK_SECONDS=0):
         assert "walk" not in check()[0]

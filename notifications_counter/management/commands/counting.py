@@ -33,7 +33,7 @@ class Command(CounterCommand):
     def switch_off(self, local: LocalCounter[Counter]) -> None:
         row = state_row(local.counter).first()
         is_told, since = switch_off(local.counter), row and row.off_since
-        already = f" already, since {moment(since.timestamp()).removesuffix('.')}" if since else ""
+        already = f" already, since {moment(since.timestamp())}" if since else ""
         self.say(f"{local.name}: counting is off{already}.")
         if not is_told:
             self.say(f"{local.name}: Redis is unavailable. The flusher tells it as soon as it answers.")

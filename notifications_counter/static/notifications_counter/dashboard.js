@@ -8,7 +8,7 @@
   const draw = (charts) => {
     const { labels, separator } = charts.dataset;
     const style = getComputedStyle(charts.querySelector("canvas"));
-    const { color, direction, fill, stroke, stopColor: pale, floodColor: hovered, lightingColor: band, fontFamily: family } = style;
+    const { color, direction, fill, stroke, stopColor: pale, floodColor: hovered, lightingColor: band, caretColor: gap, fontFamily: family } = style;
     const start = direction === "rtl" ? "right" : "left";
     const font = { family, size: 11 };
     const axis = JSON.parse(labels);
@@ -22,11 +22,11 @@
     const columns = canvases.map((_, i) => rows.map((row) => row.cells[i + 1].textContent));
     const numbersOf = (texts) => texts.map((text) => Number(text.replace(/[^\d-]/g, "")) || null);
     const most = Math.max(...columns.flatMap(numbersOf));
-    const fills = rows.map((row) => (incomplete.includes(row) ? pale : fill));
+    const fills = rows.map((row) => (incomplete.includes(row) && !late.includes(row) ? pale : fill));
     const shade = ({ ctx, chartArea: { left, right, top, bottom } }) => {
       const edges = rows.map((_, i) => Math.round(left + ((right - left) * i) / rows.length)).concat(right);
       rows.forEach((row, i) => {
-        ctx.fillStyle = late.includes(row) ? band : unrecorded.includes(row) ? stroke : "transparent";
+        ctx.fillStyle = late.includes(row) ? band : unrecorded.includes(row) ? gap : "transparent";
         ctx.fillRect(edges[i], top, edges[i + 1] - edges[i], bottom - top);
       });
     };
@@ -43,6 +43,7 @@
         },
         options: {
           animation: false,
+          layout: { padding: { top: 8 } }, // also without labels
           maintainAspectRatio: false,
           barPercentage: 0.8,
           categoryPercentage: 1,
@@ -57,9 +58,10 @@
               afterBuildTicks: (scale) => (scale.ticks = scale.ticks.filter(({ value }) => axis[value] && !isAtTheEdge(value))),
             },
             y: {
+              display: own > 0,
               position: start,
               beginAtZero: true,
-              suggestedMax: most > 4 * own ? undefined : most, // so that charts can be compared
+              suggestedMax: Math.max(4, most > 4 * own ? own : most), // so that charts can be compared
               border: { display: false },
               grid: { color: stroke, drawTicks: false },
               ticks: {
@@ -80,9 +82,10 @@
               borderWidth: 1,
               displayColors: false,
               titleAlign: start,
-              titleFont: font,
+              titleFont: { ...font, weight: "normal" },
               bodyAlign: start,
-              bodyFont: font,
+              bodyFont: { family, size: 13, weight: 600 },
+              yAlign: "bottom",
               callbacks: { label: ({ dataIndex }) => texts[dataIndex] },
             },
           },
@@ -148,6 +151,7 @@
   const main = () => document.getElementById("content-main"); // which a refresh may replace
   const sentence = () => main().querySelector(".nc-sentence").textContent.replace(/\s+/g, " ").trim();
   const subject = () => main().querySelector(".nc-sentence").dataset.kind || sentence(); // without times that go on
+  const asOf = () => main().querySelector(".nc-links bdi").textContent;
   const told = document.getElementById("nc-told");
   const [words, login] = told.children;
 
@@ -172,10 +176,10 @@
     const text = await reply?.text().catch(() => "");
     if (turn !== turns) return; // a later one shows the page
     if (!text || !reply.ok || reply.redirected) {
-      tell(told.dataset.failed);
+      tell(`${told.dataset.failed} ${asOf()}`);
       login.hidden = !reply?.redirected;
       login.href = reply?.url ?? "";
-      told.className = "nc nc-health nc-warned"; // for all to see
+      told.className = "nc nc-health nc-alarm nc-warned"; // for all to see
       return;
     }
     history.replaceState(null, "", url);
@@ -199,7 +203,7 @@
     event.preventDefault(); // so that the focus stays
     await refresh(link.href);
     if (told.className !== "visually-hidden") return;
-    tell(link.id === "nc-refresh" ? `${main().querySelector(".nc-links bdi").textContent} ${sentence()}` : link.textContent);
+    tell(link.id === "nc-refresh" ? `${asOf()} ${sentence()}` : link.textContent);
   });
   const seconds = main().dataset.refresh;
   if (seconds) setInterval(() => refresh(), seconds * 1000);
