@@ -111,15 +111,14 @@
     speaking = setTimeout(tell, Math.max(quiet - Date.now(), document.querySelector(LIST) ? LISTED : 0));
   };
 
-  // Show the newest notification since the page was rendered, unless a list shows it itself. Screen readers are told of
+  // Show the newest notification since the page was rendered, unless a list shows it itself, and tell screen readers of
   // it and of the number at once.
   const toast = async (number) => {
     const region = document.querySelector("[data-unread-toast]");
     if (!region) return;
     const { api, inbox, since } = region.dataset;
-    const isMeant = !document.hidden && !document.querySelector(LIST);
     const asked = new URLSearchParams({ unread: true, limit: 1, since });
-    const reply = isMeant && (await fetch(`${api}?${asked}`).catch(() => null));
+    const reply = !document.hidden && (await fetch(`${api}?${asked}`).catch(() => null));
     const newest = reply && reply.ok && (await reply.json()).notifications[0];
     const [spoken, template] = region.children;
     const isNew = newest && region.dataset.newest !== String(newest.id); // marking as unread also raises the count
@@ -138,6 +137,7 @@
     content.querySelector(".nc-text").textContent = newest.body;
     if (newest.data?.lang) title.lang = newest.data.lang;
     speak(spoken, `${number} `, content.querySelector("p").firstChild.cloneNode(true), title.cloneNode(true));
+    if (document.querySelector(LIST)) return;
     const clear = () => {
       while (template.nextSibling) template.nextSibling.remove(); // what is spoken stays, so that screen readers know it
     };
@@ -148,6 +148,7 @@
       spoken.replaceChildren();
       if (isFocused) document.querySelector(".nc-bell button")?.focus();
     };
+    region.onkeydown = ({ key }) => key === "Escape" && close();
     const fade = () => {
       clearTimeout(fading);
       fading = setTimeout(() => (region.matches(":hover, :focus-within") ? fade() : close()), TOAST);
