@@ -14,7 +14,7 @@
     const axis = JSON.parse(labels);
     const rows = [...charts.nextElementSibling.querySelectorAll("tbody tr")];
     if (start === "left") [axis, rows].forEach((newestFirst) => newestFirst.reverse());
-    const isAtTheEdge = (i) => (start === "left" ? rows.length - i : i) < rows.length / 12; // where a label has no room
+    const isAtTheEdge = (i) => (start === "left" ? rows.length - i : i) < rows.length / 20; // where a label has no room
     const times = rows.map((row) => row.cells[0].textContent);
     const [incomplete, late, unrecorded] = ["incomplete", "late", "unrecorded"].map((look) => rows.filter((row) => row.querySelector(`.nc-${look}`)));
     if (incomplete.length > 1) late.push(...incomplete);
@@ -58,10 +58,10 @@
               afterBuildTicks: (scale) => (scale.ticks = scale.ticks.filter(({ value }) => axis[value] && !isAtTheEdge(value))),
             },
             y: {
-              display: own > 0,
+              display: most > 0,
               position: start,
               beginAtZero: true,
-              suggestedMax: Math.max(4, most > 4 * own ? own : most), // so that charts can be compared
+              suggestedMax: Math.max(4, own && most > 4 * own ? own : most), // so that charts can be compared
               border: { display: false },
               grid: { color: stroke, drawTicks: false },
               ticks: {
