@@ -555,6 +555,7 @@ def test_keys_work_wherever_the_focus_is_unless_something_else_needs_them(open_i
     page.keyboard.press("j")
     focused(page, "#box button")
     page.keyboard.press("Escape")
+    expect(page.locator("#box")).to_be_hidden()  # then the focus has gone back
     link.focus()
     page.keyboard.press("Control+j")
     expect(link).to_be_focused()
@@ -564,6 +565,7 @@ def test_keys_work_wherever_the_focus_is_unless_something_else_needs_them(open_i
     page.keyboard.press("?")
     page.get_by_label("Single-key shortcuts").uncheck()
     page.keyboard.press("Escape")
+    expect(page.locator("#nc-keys")).to_be_hidden()
     link.focus()
     page.keyboard.press("j")
     expect(link).to_be_focused()

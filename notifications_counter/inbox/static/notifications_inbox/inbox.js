@@ -353,7 +353,7 @@
   }, { capture: true });
 
   document.addEventListener("focusin", ({ target }) => {
-    if (target.matches(".nc-kinds a:focus-visible")) target.scrollIntoView({ block: "nearest", inline: "center" });
+    if (target.matches(":is(.nc-kinds, .nc-bulk) :focus-visible")) target.scrollIntoView({ block: "nearest", inline: "center" });
     const keys = document.querySelector("#nc-keys:popover-open");
     if (keys && !keys.contains(target)) keys.hidePopover();
   });
