@@ -311,7 +311,7 @@ PICTURES = {f"{name}{end}": picture for name, picture in PICTURES.items() for en
 @pytest.mark.parametrize("name", PICTURES)
 def test_pictures(visit, name, tmp_path):
     user, path = PICTURES[name]
-    width, height = {"/": (900, 705), "/send/": (900, 640)}.get(path, (1280, 1005))
+    width, height = {"/": (900, 740), "/send/": (900, 640)}.get(path, (1280, 1005))
     options = {"color_scheme": "dark" if name.endswith("-dark") else "light"}
     page = visit(user, viewport={"width": width, "height": height}, **options)
     page.goto(path)
