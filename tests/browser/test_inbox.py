@@ -507,6 +507,7 @@ def test_a_selection_offers_what_it_changes_and_can_be_given_up(open_inbox, alic
     page.keyboard.press("Escape")
     expect(page.locator(".nc-bulk")).to_be_hidden()
     focused(page, f"#nc-open-{rows[1].pk}")
+    expect(page.locator(".nc-inbox .nc-told")).to_have_text("0 selected")
     page.keyboard.press("x")
     page.locator("#nc-clear").press("Enter")
     expect(page.locator(".nc-bulk")).to_be_hidden()
@@ -958,7 +959,8 @@ def test_one_thing_tells_of_a_change_by_the_user(open_inbox, alice, script):
     expect(number).to_have_text(re.compile(r"Unread notifications: 2( New: new)?$"))
 
 
-def test_a_toast_tells_screen_readers_what_is_new(open_inbox, alice):
+@pytest.mark.parametrize("way", ["Enter", "Escape"])
+def test_a_toast_tells_screen_readers_what_is_new(open_inbox, alice, way):
     """With the number, so that nothing else does; of many at once, the first and the last."""
     address = f"/notifications/{notify(alice, 1, read=1)[0].pk}/"
     page = open_inbox(path=address)
@@ -982,7 +984,10 @@ def test_a_toast_tells_screen_readers_what_is_new(open_inbox, alice):
     page.locator(".nc-notification").get_by_role("button").last.focus()
     page.clock.fast_forward(5_000)
     expect(spoken).to_have_text("Unread notifications: 3 New: newest")
-    close.press("Escape")
+    close.press("Shift+Tab")
+    expect(toast.get_by_role("link")).to_be_focused()
+    page.keyboard.press("Tab")
+    close.press(way)
     focused(page, ".nc-bell button")
     expect(toast).to_have_text("")
 

@@ -30,20 +30,37 @@
         ctx.fillRect(edges[i], top, edges[i + 1] - edges[i], bottom - top);
       });
     };
+    // Bars begin and end at whole pixels, so that all gaps are alike.
+    const snap = (chart) => {
+      const ratio = chart.currentDevicePixelRatio;
+      const whole = (length) => Math.round(length * ratio) / ratio;
+      for (const bar of chart.getDatasetMeta(0).data) {
+        const width = Math.max(1 / ratio, whole(bar.width));
+        Object.assign(bar, { width, x: whole(bar.x - width / 2) + width / 2 });
+      }
+    };
     canvases.forEach((canvas, i) => {
       const texts = columns[i];
       const own = Math.max(...numbersOf(texts));
       Chart.getChart(canvas)?.destroy();
       new Chart(canvas, {
         type: "bar",
-        plugins: [{ id: "shade", beforeDraw: shade }],
+        plugins: [{ id: "counters", beforeDraw: shade, beforeDatasetsDraw: snap }],
         data: {
           labels: times,
-          datasets: [{ data: numbersOf(texts), backgroundColor: fills, hoverBackgroundColor: hovered }],
+          datasets: [
+            {
+              data: numbersOf(texts),
+              backgroundColor: fills,
+              hoverBackgroundColor: hovered,
+              borderColor: fill,
+              borderWidth: fills.map((each) => (each === pale ? 1 : 0)),
+            },
+          ],
         },
         options: {
           animation: false,
-          layout: { padding: { top: 8 } }, // also without labels
+          layout: { padding: { top: most ? 8 : 0 } }, // also without labels
           maintainAspectRatio: false,
           barPercentage: 0.8,
           categoryPercentage: 1,
@@ -51,6 +68,7 @@
           interaction: { mode: "index", intersect: false },
           scales: {
             x: {
+              display: most > 0,
               border: { display: false },
               grid: { display: false },
               ticks: { color, font, maxRotation: 0, callback: (value) => axis[value] },

@@ -148,7 +148,9 @@
       spoken.replaceChildren();
       if (isFocused) document.querySelector(".nc-bell button")?.focus();
     };
-    region.onkeydown = ({ key }) => key === "Escape" && close();
+    region.onkeydown = ({ key }) => {
+      if (key === "Escape") close();
+    };
     const fade = () => {
       clearTimeout(fading);
       fading = setTimeout(() => (region.matches(":hover, :focus-within") ? fade() : close()), TOAST);

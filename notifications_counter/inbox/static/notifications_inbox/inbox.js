@@ -146,6 +146,9 @@
     if (document.activeElement.closest(".nc-bulk")) titleOf(chosen[0]).focus(); // the bar disappears
     for (const row of chosen) row.querySelector(":checked").checked = false;
     tidy(list);
+    const number = list.root.querySelector("#nc-chosen");
+    number.textContent = 0;
+    list.tell(number.parentElement.textContent);
   };
 
   // A deletion begins or ends: hide or show its rows in all lists, and leave those that are unread out of badges.
