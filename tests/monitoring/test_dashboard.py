@@ -236,7 +236,10 @@ def test_charts_and_the_same_numbers_as_a_table(admin_client, url, few_healed, s
     for by, slots in (("minute", 60), ("hour", 48), ("day", 31), ("century", 60)):
         response = admin_client.get(url, {"by": by})
         html = response.content.decode()
-        assert re.findall('<canvas role="img" aria-label="(.*?)">', html) == ["Added: 12,345", "Removed: 0"]
+        assert re.findall('<canvas role="img" aria-label="(.*?)">', html) == [
+            f"Added {response.context['activity']['span']}: 12,345",
+            f"Removed {response.context['activity']['span']}: 0",
+        ]
         assert "Nothing recorded yet" not in html, "one of them has numbers"
         ours = html[html.index('<div id="content-main"') :]
         assert not re.search(r"<(style|script)|\s(style|on\w+)=|javascript:", ours), "for a strict CSP"
