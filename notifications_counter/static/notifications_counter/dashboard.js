@@ -26,7 +26,7 @@
     const shade = ({ ctx, chartArea: { left, right, top, bottom } }) => {
       const edges = rows.map((_, i) => Math.round(left + ((right - left) * i) / rows.length)).concat(right);
       rows.forEach((row, i) => {
-        ctx.fillStyle = late.includes(row) ? band : unrecorded.includes(row) ? gap : "transparent";
+        ctx.fillStyle = late.includes(row) ? band : !most || unrecorded.includes(row) ? gap : "transparent";
         ctx.fillRect(edges[i], top, edges[i + 1] - edges[i], bottom - top);
       });
     };
@@ -54,13 +54,14 @@
               backgroundColor: fills,
               hoverBackgroundColor: hovered,
               borderColor: fill,
+              borderRadius: 2,
               borderWidth: fills.map((each) => (each === pale ? 1 : 0)),
             },
           ],
         },
         options: {
           animation: false,
-          layout: { padding: { top: most ? 8 : 0 } }, // also without labels
+          layout: { padding: { top: 8 } }, // also without labels
           maintainAspectRatio: false,
           barPercentage: 0.8,
           categoryPercentage: 1,
@@ -85,7 +86,7 @@
               ticks: {
                 color,
                 font,
-                maxTicksLimit: 5,
+                maxTicksLimit: 6,
                 padding: 6,
                 precision: 0,
                 callback: (value) => String(value).replace(/\B(?=(\d{3})+$)/g, separator),
