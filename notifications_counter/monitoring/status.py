@@ -174,8 +174,8 @@ class CounterStatus:
                 _("Rows are counted: Redis has no reliable counts yet."),
                 _(
                     "Start `flush_counters` if it is not running. Until it has run, counts can be wrong if Redis came "
-                    "back with older data. If this goes on, compare `CACHES`, `CACHE_ALIAS` and `KEY_PREFIX` with its "
-                    "own."
+                    "back with older data. If this goes on, its `CACHES`, `CACHE_ALIAS` or `KEY_PREFIX` may differ "
+                    "from those of this process."
                 ),
             ),
         }

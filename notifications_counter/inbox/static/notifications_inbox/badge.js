@@ -125,7 +125,7 @@
     if (!isNew) return number && speak(spoken, number);
     Object.assign(region.dataset, { since: newest.created_at ?? since, newest: newest.id });
     const content = template.content.cloneNode(true);
-    const { image, text } = newest.icon;
+    const { image, text } = newest.icon ?? {}; // from a server of an older release, none
     const icon = content.querySelector(".nc-icon");
     const picture = document.createElement(image ? "img" : "span");
     Object.assign(picture, image ? { src: image, alt: "", referrerPolicy: "no-referrer" } : { textContent: text });
