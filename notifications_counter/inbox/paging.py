@@ -31,16 +31,13 @@ class Page:
 def page_of(rows: NotificationQuerySet, size: int, before: str = "", after: str = "") -> Page:
     """Return the page of the newest rows, or the one next to a cursor. Raises ValueError if the cursor is invalid."""
     if after:
-        at, pk = _parse_cursor(after, rows.db)
-        newer = rows.filter(Q(created_at__gt=at) | Q(pk__gt=pk), created_at__gte=at)
-        found = list(newer.order_by("created_at", "pk")[: size + 1])
+        found = list(_newer(rows, *_parse_cursor(after, rows.db))[: size + 1])
         if len(found) > size:
             found = found[:size][::-1]
             return Page(found, newer=_cursor(found[0]), older=_cursor(found[-1]))
         before = ""  # show the first page instead, so that it is full
     if before:
-        at, pk = _parse_cursor(before, rows.db)
-        rows = rows.filter(Q(created_at__lt=at) | Q(pk__lt=pk), created_at__lte=at)
+        rows = _older(rows, *_parse_cursor(before, rows.db))
     found = list(rows.order_by("-created_at", "-pk")[: size + 1])
     page = found[:size]
     return Page(
@@ -48,6 +45,20 @@ def page_of(rows: NotificationQuerySet, size: int, before: str = "", after: str 
         newer=_cursor(page[0]) if before and page else "",
         older=_cursor(page[-1]) if len(found) > size else "",
     )
+
+
+def neighbors_of(row: Notification, rows: NotificationQuerySet) -> dict[str, Notification | None]:
+    """Return the ``newer`` and the ``older`` one of the rows beside a row, which need not be one of them."""
+    at, pk = row.created_at, row.pk
+    return {"newer": _newer(rows, at, pk).first(), "older": _older(rows, at, pk).first()}
+
+
+def _newer(rows: NotificationQuerySet, at: datetime, pk: int) -> NotificationQuerySet:
+    return rows.filter(Q(created_at__gt=at) | Q(pk__gt=pk), created_at__gte=at).order_by("created_at", "pk")
+
+
+def _older(rows: NotificationQuerySet, at: datetime, pk: int) -> NotificationQuerySet:
+    return rows.filter(Q(created_at__lt=at) | Q(pk__lt=pk), created_at__lte=at).order_by("-created_at", "-pk")
 
 
 def _cursor(row: Notification) -> str:

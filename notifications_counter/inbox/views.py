@@ -32,7 +32,7 @@ from ..internals import url_has_allowed_host_and_scheme
 from ..models import Notification, NotificationQuerySet
 from .badges import badge_of, badge_of_kinds, count_once
 from .controller import NotificationController, with_ids
-from .paging import page_of, parse_time, time_as_text
+from .paging import neighbors_of, page_of, parse_time, time_as_text
 
 MAX_ROWS = 200  # in a page that grows as the user scrolls; MOST in list.js
 MAX_TABS = 20  # for kinds that the site does not name
@@ -92,6 +92,16 @@ class PageView(OwnNotifications):
         """The filter and the page of the list, which links to a notification and back carry along."""
         asked = self.request.GET.urlencode()
         return f"?{asked}" if asked else ""
+
+    @property
+    def show(self) -> str:
+        """What the list shows: ``all``, or ``unread``."""
+        return "unread" if self.request.GET.get("show") == "unread" else "all"
+
+    def listed(self) -> NotificationQuerySet:
+        """Return what the filter of the list lets through."""
+        rows = self.of_kind(self.request.GET.get("kind", ""))
+        return rows.unread() if self.show == "unread" else rows
 
     @property
     def has_htmx(self) -> bool:
@@ -155,18 +165,14 @@ class InboxView(PageView, TemplateView):
     def get_context_data(self, **context: Any) -> dict[str, Any]:
         asked = self.request.GET
         kind = asked.get("kind", "")
-        show = "unread" if asked.get("show") == "unread" else "all"
-        rows = self.of_kind(kind)
-        if show == "unread":
-            rows = rows.unread()
         try:
-            page = page_of(rows, self.size, asked.get("before", ""), asked.get("after", ""))
+            page = page_of(self.listed(), self.size, asked.get("before", ""), asked.get("after", ""))
         except ValueError as error:
             raise Http404(error) from None
         bell = self.part == "bell"
         context |= {"bell": bell, "at": "nc-bell" if bell else "nc", "kind_name": dict(self.tabs()).get(kind, kind)}
         has_unread = any(not row.is_read for row in page.rows) or self.count_unread(kind) > 0
-        return super().get_context_data(page=page, show=show, kind=kind, has_unread=has_unread, **context)
+        return super().get_context_data(page=page, show=self.show, kind=kind, has_unread=has_unread, **context)
 
 
 class NotificationView(PageView, DetailView):
@@ -199,7 +205,7 @@ class NotificationView(PageView, DetailView):
         return url if urlsplit(url).netloc else "/" + urljoin("/", url).lstrip("/\\")
 
     def get_context_data(self, **context: Any) -> dict[str, Any]:
-        return super().get_context_data(target=self.target, **context)
+        return super().get_context_data(target=self.target, **neighbors_of(self.object, self.listed()), **context)
 
 
 class ChangeView(PageView):

@@ -238,9 +238,7 @@ def counter_columns() -> dict[str, tuple[str, str]]:
 
 
 def marks_of(counter: CounterStatus, problems: set[str], warnings: set[str]) -> dict[str, str]:
-    """Return the level at which a cell is marked, by its name. While counting is off, none is."""
-    if counter.off_since:
-        return {}
+    """Return the level at which a cell is marked, by its name."""
     if "walk" in warnings and counter.is_idle:
         warnings = warnings | {"idle"}
     marks = {name: "warned" for kind in warnings for name in GUILTY.get(kind, ())}

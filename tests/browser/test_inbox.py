@@ -838,7 +838,7 @@ def test_what_the_keyboard_opens_takes_the_focus_and_closes_when_it_leaves(open_
     page.locator("#nc-more").press("Enter")
     page.get_by_role("button", name="Shortcuts").press("Enter")
     expect(page.get_by_role("dialog", name="Shortcuts")).to_be_focused()
-    for part in ("#nc-has-keys", "#nc-keys button", "#nc-show-all"):
+    for part in ("#nc-has-keys", "#nc-keys button", f"#nc-open-{row.pk}"):
         page.keyboard.press("Tab")
         focused(page, part)
     expect(page.locator(":popover-open")).to_have_count(0)
@@ -905,6 +905,24 @@ def test_a_phone_selects_by_a_menu_and_has_no_shortcuts(open_inbox, alice):
     expect(page.locator("#nc-more")).to_be_hidden()
 
 
+def test_a_bell_on_a_phone_has_the_menu_of_a_row(open_inbox, alice):
+    row = notify(alice, 2)[-1]
+    phone = {"viewport": {"width": 390, "height": 800}, "has_touch": True, "is_mobile": True}
+    page = open_inbox(path=f"/notifications/{row.pk}/", **phone)
+    page.tap(".nc-bell button")
+    page.tap(f"#nc-bell-more-{row.pk}")
+    menu = page.locator(f"#nc-bell-menu-{row.pk}")
+    expect(menu.get_by_role("button")).to_have_text(["Mark as read", "Delete"])
+    menu.get_by_role("button", name="Delete").tap()
+    rows = page.locator(".nc-bell-panel .nc-row:visible")
+    expect(rows).to_have_count(1)
+    page.get_by_role("button", name="Undo").tap()
+    expect(rows).to_have_count(2)
+    page.tap(f"#nc-bell-more-{row.pk}")
+    page.tap(f"#nc-bell-mark-item-{row.pk}")
+    has(page, "read", "unread")
+
+
 def test_a_day_has_times_and_a_bell_says_how_long_ago(open_inbox, alice):
     """Also if that is less than a day."""
     at = timezone.localtime().replace(hour=0, minute=0) - timedelta(minutes=1)
@@ -918,7 +936,7 @@ def test_a_day_has_times_and_a_bell_says_how_long_ago(open_inbox, alice):
     time, mark = (page.locator(f".nc-inbox {part}") for part in ("time", ".nc-mark"))
     for part in (time, mark):
         expect(part).to_have_css("opacity", "1")
-    assert time.bounding_box()["x"] + time.bounding_box()["width"] <= mark.bounding_box()["x"]
+    assert mark.bounding_box()["x"] + mark.bounding_box()["width"] <= time.bounding_box()["x"]
     page.click(".nc-bell button")
     expect(page.locator(".nc-bell-panel time")).to_have_text(re.compile("ago$"))
 

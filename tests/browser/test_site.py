@@ -223,8 +223,8 @@ def test_a_narrow_page_with_wide_text(visit):
     page.add_style_tag(content=SPACED)
     page.click(".nc-bell button")
     expect(page.locator(".nc-bell-panel .nc-row")).to_have_count(10)
-    for name in ("Mark all as read", "All", "Unread", "See all"):
-        page.get_by_role("dialog").get_by_text(name, exact=True).click(trial=True, timeout=5000)
+    for role, name in (("button", "Mark all as read"), ("link", "All"), ("link", "Unread"), ("link", "See all")):
+        page.get_by_role("dialog").get_by_role(role, name=name, exact=True).click(trial=True, timeout=5000)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

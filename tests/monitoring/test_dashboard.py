@@ -127,6 +127,7 @@ def test_counters_events_and_the_server(admin_client, url, few_healed, alice):
         ({"walk_age": 3 * 86400, "last_run": 2.0 * 86400}, "needs a look", {"State", "Flusher ran"}),
         ({"wrong": 1, "wrong_age": 60.0}, "needs a look", {"State", "Wrong counts"}),
         ({"wrong": 1}, "in order", set()),
+        ({"wrong": 1, "wrong_age": 60.0, "off_since": 1e9}, "off", {"State", "Wrong counts"}),
     ],
 )
 def test_the_cells_that_a_problem_is_about_are_marked(found, state, marked):
@@ -209,6 +210,7 @@ def test_without_redis_the_page_says_so(admin_client, url):
     assert "Not without Redis Flush now Recount The charts are back when Redis is." in said(response.text)
     assert len(re.findall("<button name=.* disabled", response.text)) == 2
     assert told.endswith("Runbook: unreachable")
+    assert "<title>Redis has been out of reach since " in response.text
 
 
 def test_trouble_with_redis_that_is_over_is_told_as_such(admin_client, url, few_healed, redis_client):

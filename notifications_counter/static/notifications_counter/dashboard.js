@@ -203,6 +203,7 @@
     }
     history.replaceState(null, "", url);
     const page = new DOMParser().parseFromString(text, "text/html");
+    document.title = page.title;
     const [before, focused] = [subject(), document.activeElement];
     const isOpen = [...main().querySelectorAll("details")].map((details) => details.open);
     update(main(), page.getElementById("content-main"));

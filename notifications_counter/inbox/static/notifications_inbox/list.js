@@ -18,7 +18,7 @@
   const HELD = ".nc-body:hover, .nc-body :is(:checked, :focus-visible, :popover-open), .nc-filters:is(:hover, :focus-within)";
   const AIMED = ":is(:hover, :focus-within)"; // of a message
   // Tab goes to the title of a row and, in a bell, which says nothing of arrows, to its mark; arrows, to the rest.
-  const ARROWED = ".nc-row :is(.nc-lead > input, .nc-mark:not([id^=nc-bell]), .nc-more)";
+  const ARROWED = ".nc-row :is(.nc-lead > input, .nc-mark, .nc-more):not([id^=nc-bell])";
   const PATIENCE = 20_000; // milliseconds, for a list
   const TROUBLES = new Set(["failed", "offline", "ended"]);
   const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 0]];
@@ -232,7 +232,7 @@
             old.querySelector(".nc-title > .nc-visually-hidden")?.remove();
           }
           note.id = `${old.querySelector(".nc-title").id}-gone`;
-          old.querySelector(".nc-what").append(note);
+          old.querySelector(".nc-actions").before(note);
           for (const control of old.querySelectorAll("button, input")) {
             if (!isRead) control.ariaDisabled = "true";
             control.setAttribute("aria-describedby", `${note.id} ${control.getAttribute("aria-describedby") ?? ""}`);
@@ -267,7 +267,7 @@
         const now = items.map((item) => swap(olds.get(item.dataset.key), item) ?? item);
         [...list.children].filter((item) => !now.includes(item)).forEach((item) => item.remove());
         now.forEach((item, i) => item === list.children[i] || list.insertBefore(item, list.children[i] ?? null));
-        for (const name of [".nc-head", ".nc-states", ".nc-kinds", ".nc-pages"]) {
+        for (const name of [".nc-head", ".nc-kinds ul", ".nc-pages"]) {
           swap(part.querySelector(name), fresh.querySelector(name));
         }
       } else {
