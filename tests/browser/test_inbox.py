@@ -798,7 +798,7 @@ def test_a_dialog_keeps_keys_from_what_is_behind_it(open_inbox, alice):
     page = open_inbox()
     for key in ("j", "?", "#", "Escape", "x"):
         page.keyboard.press(key)
-    expect(page.locator(".nc-inbox .nc-told")).to_have_text("1 selected")
+    expect(page.locator(".nc-inbox .nc-told")).to_have_text("1 selected. Arrow keys lead to what can be done.")
     expect(page.locator(".nc-row:visible")).to_have_count(2)
     page.locator("#nc-more").press("Enter")
     page.get_by_role("button", name="Shortcuts").press("Enter")
@@ -861,6 +861,20 @@ def test_what_the_keyboard_opens_takes_the_focus_and_closes_when_it_leaves(open_
     expect(see_all).to_be_focused()
     page.locator("#nc-more").focus()
     expect(panel).to_be_hidden()
+    bell.press("Enter")
+    expect(panel).to_be_visible()
+    bell.focus()
+    page.keyboard.press("Shift+Tab")
+    expect(panel).to_be_hidden()
+
+
+def test_the_next_notification_keeps_the_focus(open_inbox, alice):
+    rows = notify(alice, 3)
+    page = open_inbox(path=f"/notifications/{rows[2].pk}/")
+    page.keyboard.press("Tab")
+    page.get_by_role("link", name="Older").press("Enter")
+    page.wait_for_url(f"**/{rows[1].pk}/#nc-older")
+    expect(page.get_by_role("link", name="Older")).to_be_focused()
 
 
 @pytest.mark.usefixtures("with_kinds")
@@ -968,7 +982,8 @@ def test_one_thing_tells_of_a_change_by_the_user(open_inbox, alice, script):
     """The list, not also a badge or a toast."""
     [row] = notify(alice, 1, read=1)
     page = open_inbox(script)
-    page.click(f"#nc-mark-{row.pk}")
+    with page.expect_response("**/counts/*"):  # after which the change is over
+        page.click(f"#nc-mark-{row.pk}")
     expect(page.locator(".nc-inbox > .nc-toast")).to_have_text("1 notification marked as unread.")
     expect(page.locator(".nc-bell button")).to_have_accessible_name("Unread notifications: 1")
     number = page.locator("[data-unread-toast] > span" if script == "" else ".nc-bell [role=status][aria-live=polite]")

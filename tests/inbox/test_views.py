@@ -158,7 +158,7 @@ def test_buttons_have_names_beside_their_tooltips(client, alice, part):
     text = client.get(url(), headers={"X-Part": part}).content.decode()
     buttons = re.findall('<button [^>]*title="([^"]*)"[^>]*>(.*?)</button>', text)
     assert {"Mark as read", "Mark as unread", "More", "Close"} <= {title for title, _ in buttons}
-    assert all(f'<span class="nc-visually-hidden">{title}</span>' in inside for title, inside in buttons)
+    assert all(f">{title}</span>" in inside for title, inside in buttons)
 
 
 @pytest.mark.parametrize("part", ["list", "bell"])
@@ -266,7 +266,8 @@ def test_a_notification_leads_to_the_ones_beside_it(client, alice, bob):
     for query, newer, older in (("", "3", "1"), ("?kind=sale", "3", "0"), ("?show=unread&kind=sale", "3", "0")):
         page = client.get(f"{url()}{row.pk}/{query}")
         for name, title in (("Newer", newer), ("Older", older)):
-            assert links(page)[name] == f"{url()}{Notification.objects.get(title=title).pk}/{query}"
+            pk = Notification.objects.get(title=title).pk
+            assert links(page)[name] == f"{url()}{pk}/{query}#nc-{name.lower()}"
     page = client.get(links(page)["Newer"])
     assert "Newer" not in links(page)
     assert page.context["notification"].title == "3"

@@ -67,6 +67,13 @@
           categoryPercentage: 1,
           minBarLength: 1, // so that small numbers are visible
           interaction: { mode: "index", intersect: false },
+          onHover: (event, elements) => {
+            for (const other of canvases.filter((each) => each !== canvas)) {
+              const chart = Chart.getChart(other);
+              chart.setActiveElements(elements);
+              chart.update();
+            }
+          },
           scales: {
             x: {
               display: most > 0,

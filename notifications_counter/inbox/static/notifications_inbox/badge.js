@@ -140,6 +140,7 @@
     if (document.querySelector(LIST)) return;
     const clear = () => {
       while (template.nextSibling) template.nextSibling.remove(); // what is spoken stays, so that screen readers know it
+      region.role = region.ariaLabel = null;
     };
     const close = () => {
       [fading, speaking].forEach((timer) => clearTimeout(timer));
@@ -160,6 +161,7 @@
     const isFocused = region.contains(document.activeElement);
     clear();
     region.append(content);
+    Object.assign(region, { role: "region", ariaLabel: newest.title });
     if (isFocused) region.querySelector("button").focus();
   };
 

@@ -137,7 +137,9 @@
     all.checked = chosen === boxes.length;
     const number = list.root.querySelector("#nc-chosen");
     number.textContent = chosen || "";
-    list.tellStatus(chosen ? number.parentElement.textContent : list.emptiness);
+    const isKeyed = chosen === 1 && list.part.querySelector(".nc-row :focus-visible");
+    const way = isKeyed ? `. ${list.root.querySelector(".nc-way").textContent.trim()}` : "";
+    chosen ? list.tellStatus(number.parentElement.textContent, way) : list.tellStatus(list.emptiness);
     all.indeterminate = chosen > 0 && !all.checked;
   };
 
@@ -341,7 +343,7 @@
 
   // Otherwise it would cover what the keyboard goes to next.
   document.addEventListener("focusout", ({ target, relatedTarget: next }) => {
-    const left = target.closest?.(".nc-menu, .nc-bell-panel");
+    const left = target.closest?.(".nc-menu, .nc-bell-panel") ?? target.popoverTargetElement;
     if (left && next && !next.closest("[popover]") && next.popoverTargetElement !== left) {
       (document.querySelector(".nc-menu:popover-open") ?? left).hidePopover(); // one may have opened the other
     }

@@ -134,8 +134,8 @@
       this.telling = setTimeout(() => region && region.textContent !== text && (region.textContent = text), GONE);
     }
 
-    tellStatus(status) {
-      if (status !== this.status) this.tell((this.status = status));
+    tellStatus(status, hint = "") {
+      if (status !== this.status) this.tell((this.status = status) + hint);
     }
 
     tellWait() {
