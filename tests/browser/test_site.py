@@ -67,6 +67,11 @@ LISTS = [f"/admin/notifications_counter/{name}/" for name in ("notification", "u
 
 DRAWN = "() => Object.keys(Chart.instances).length === 2"
 
+# What a pointer points at, in each chart.
+POINTED = """() => Object.values(Chart.instances).map(
+    ({ tooltip }) => tooltip.getActiveElements().map(({ index }) => index)
+)"""
+
 
 # Whether an element shows the first letter of its text.
 BEGINS_INSIDE = """element => {
@@ -91,6 +96,12 @@ def test_the_admin(visit):
         wait_until(lambda: page.evaluate(DRAWN))
         scales = page.evaluate("Object.values(Chart.instances).map(chart => chart.scales.y.max)")
         assert len(set(scales)) == 1, "the charts cannot be compared"
+        page.hover("canvas >> nth=0")
+        wait_until(lambda: page.evaluate(POINTED)[0])
+        one, other = page.evaluate(POINTED)
+        assert one == other
+        page.hover("h1")
+        wait_until(lambda: page.evaluate(POINTED) == [[], []])
     for row in page.locator(".nc-table:visible tbody tr").all():
         expect(row.get_by_role("rowheader")).to_have_count(1)
     page.click("button[name=flush]")

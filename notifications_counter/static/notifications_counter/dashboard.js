@@ -5,6 +5,13 @@
 
   const { Chart } = window;
 
+  // Highlight the bars, with their tooltip.
+  const point = (chart, bars) => {
+    chart.tooltip.setActiveElements(bars, { x: 0, y: 0 });
+    chart.setActiveElements(bars);
+    chart.update();
+  };
+
   const draw = (charts) => {
     const { labels, separator } = charts.dataset;
     const style = getComputedStyle(charts.querySelector("canvas"));
@@ -39,13 +46,19 @@
         Object.assign(bar, { width, x: whole(bar.x - width / 2) + width / 2 });
       }
     };
+    // A pointer at one chart points at the same time of the others.
+    const copy = (chart, { changed, replay }) => {
+      if (!changed || replay) return;
+      const others = canvases.filter((canvas) => canvas !== chart.canvas);
+      others.forEach((canvas) => point(Chart.getChart(canvas), chart.getActiveElements()));
+    };
     canvases.forEach((canvas, i) => {
       const texts = columns[i];
       const own = Math.max(...numbersOf(texts));
       Chart.getChart(canvas)?.destroy();
       new Chart(canvas, {
         type: "bar",
-        plugins: [{ id: "counters", beforeDraw: shade, beforeDatasetsDraw: snap }],
+        plugins: [{ id: "counters", beforeDraw: shade, beforeDatasetsDraw: snap, afterEvent: copy }],
         data: {
           labels: times,
           datasets: [
@@ -67,13 +80,6 @@
           categoryPercentage: 1,
           minBarLength: 1, // so that small numbers are visible
           interaction: { mode: "index", intersect: false },
-          onHover: (event, elements) => {
-            for (const other of canvases.filter((each) => each !== canvas)) {
-              const chart = Chart.getChart(other);
-              chart.setActiveElements(elements);
-              chart.update();
-            }
-          },
           scales: {
             x: {
               display: most > 0,
@@ -134,11 +140,7 @@
   new MutationObserver(drawAll).observe(document.documentElement, { attributeFilter: ["class", "data-theme"] });
   document.addEventListener("keydown", ({ key }) => {
     if (key !== "Escape" || !Chart) return;
-    for (const chart of Object.values(Chart.instances)) { // hide its tooltip
-      chart.tooltip.setActiveElements([], { x: 0, y: 0 });
-      chart.setActiveElements([]);
-      chart.update();
-    }
+    for (const chart of Object.values(Chart.instances)) point(chart, []);
   });
 
   // The keyboard stops at a table only to scroll it.
