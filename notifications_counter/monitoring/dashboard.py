@@ -205,7 +205,11 @@ def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, status
         )
     words = {_("State"): _("Whether the counter has a problem, or a warning, which is told above.")}
     words |= dict(columns.values())
-    return Table([_("Counter"), *words], rows, numbers=2, words=words, stacks=True)
+    buttons = {
+        _("Flush now"): _("Stores what waits for the flusher"),
+        _("Recount"): _("Compares every count with its rows, and mends wrong ones"),
+    }
+    return Table([_("Counter"), *words], rows, numbers=2, words=words | buttons, stacks=True)
 
 
 def counter_columns() -> dict[str, tuple[str, str]]:

@@ -838,7 +838,7 @@ def test_what_the_keyboard_opens_takes_the_focus_and_closes_when_it_leaves(open_
     page.locator("#nc-more").press("Enter")
     page.get_by_role("button", name="Shortcuts").press("Enter")
     expect(page.get_by_role("dialog", name="Shortcuts")).to_be_focused()
-    for part in ("#nc-has-keys", "#nc-keys button", f"#nc-open-{row.pk}"):
+    for part in ("#nc-has-keys", "#nc-keys button", "#nc-more"):
         page.keyboard.press("Tab")
         focused(page, part)
     expect(page.locator(":popover-open")).to_have_count(0)
@@ -875,6 +875,28 @@ def test_the_next_notification_keeps_the_focus(open_inbox, alice):
     page.get_by_role("link", name="Older").press("Enter")
     page.wait_for_url(f"**/{rows[1].pk}/#nc-older")
     expect(page.get_by_role("link", name="Older")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/{rows[0].pk}/#nc-older")
+    expect(page.get_by_role("link", name="Older", disabled=True)).to_be_focused()
+
+
+def test_arrows_lead_from_a_row_to_what_the_selection_can_do(open_inbox, alice):
+    """Screen readers are told so, once."""
+    notify(alice, 2, read=1)
+    page = open_inbox()
+    told = page.locator(".nc-inbox .nc-told")
+    for mark in ("Mark as read", "Mark as unread"):
+        page.keyboard.press("j")
+        expect(told).to_have_text("Arrow keys lead to what can be done." if mark == "Mark as read" else "0 selected")
+        page.keyboard.press("x")
+        expect(told).to_have_text("1 selected. Arrow keys lead to what can be done.")
+        buttons = ("More", "Select all shown", mark, "Delete", "Clear selection")
+        for name in buttons:
+            for _ in range(2 if name == "More" else 1):
+                page.keyboard.press("ArrowRight")
+            expect(page.locator(":focus")).to_have_accessible_name(re.compile(f"^{name}"))
+        page.keyboard.press("Enter")
+        expect(told).to_have_text("0 selected")
 
 
 @pytest.mark.usefixtures("with_kinds")

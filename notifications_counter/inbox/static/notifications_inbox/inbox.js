@@ -138,8 +138,8 @@
     const number = list.root.querySelector("#nc-chosen");
     number.textContent = chosen || "";
     const isKeyed = chosen === 1 && list.part.querySelector(".nc-row :focus-visible");
-    const way = isKeyed ? `. ${list.root.querySelector(".nc-way").textContent.trim()}` : "";
-    chosen ? list.tellStatus(number.parentElement.textContent, way) : list.tellStatus(list.emptiness);
+    const hint = isKeyed ? `. ${list.root.querySelector(".nc-way").textContent}` : "";
+    chosen ? list.tellStatus(number.parentElement.textContent, hint) : list.tellStatus(list.emptiness);
     all.indeterminate = chosen > 0 && !all.checked;
   };
 
@@ -298,6 +298,10 @@
       event.preventDefault();
       return list.answer();
     }
+    if (event.key === "Tab" && !event.shiftKey && at.matches("#nc-keys p > button")) {
+      event.preventDefault();
+      return at.click(); // closes, and gives the focus back
+    }
     if (!list || event.ctrlKey || event.metaKey || event.altKey) return;
     const rows = rowsOf(list);
     const bulk = rows.some((row) => row.querySelector(":checked")) && list.root.querySelector(".nc-bulk");
@@ -308,7 +312,7 @@
     const here = rows.indexOf(at.closest(".nc-row"));
     const controls = controlsOf(rows[here]);
     const place = controls.indexOf(at);
-    const bar = [...list.root.querySelectorAll(BAR)];
+    const bar = [...list.root.querySelectorAll(BAR)].filter((control) => control.checkVisibility());
     if (event.key in ACROSS && (place >= 0 || bar.includes(at))) {
       const isArrow = event.key.startsWith("Arrow");
       const line = place < 0 ? bar : isArrow ? [...controls, ...bar] : controls;
@@ -357,7 +361,11 @@
     document.getElementById("nc-more").focus();
   }, { capture: true });
 
+  let isHinted = false;
   document.addEventListener("focusin", ({ target }) => {
+    const way = target.matches(".nc-title:focus-visible") && listOf(target).root.querySelector(".nc-way");
+    if (way && !isHinted) listOf(target).tell(way.textContent);
+    isHinted ||= way;
     if (target.matches(":is(.nc-kinds, .nc-bulk) :focus-visible")) target.scrollIntoView({ block: "nearest", inline: "center" });
     const keys = document.querySelector("#nc-keys:popover-open");
     if (keys && !keys.contains(target)) keys.hidePopover();
