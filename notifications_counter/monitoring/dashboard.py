@@ -163,7 +163,7 @@ def ago(seconds: float) -> str:
 
 GUILTY = {
     "failed": {"last_run"},
-    "backlog": {"waiting", "age", "last_run"},
+    "backlog": {"age", "last_run"},
     "missed": {"age"},
     "overdue": {"overdue"},
     "idle": {"age", "last_run"},
