@@ -205,6 +205,7 @@ IS_SEEN = """() => {
 @pytest.mark.parametrize("size", [(390, 700), (320, 640), (320, 256)], ids=["phone", "low", "400 percent"])
 def test_nothing_covers_what_has_the_focus(visit, size):
     page = visit(BUSY, viewport=dict(zip(("width", "height"), size, strict=True)))
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     for key in "j#":
         page.keyboard.press(key)
     page.wait_for_timeout(300)  # until the row has collapsed
@@ -277,8 +278,8 @@ def test_the_dashboard_refreshes_in_place(visit):
     expect(tab).to_be_focused()
     page.get_by_role("link", name=re.compile("Stop$")).click()
     now = page.get_by_role("link", name="Refresh", exact=True)
-    expect(now).to_be_visible()
-    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Refresh every 30 seconds", exact=True)).to_be_focused()
+    page.keyboard.press("Shift+Tab")
     expect(now).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator("#nc-told")).to_have_text(re.compile("^As of"))

@@ -239,8 +239,8 @@ def test_charts_and_the_same_numbers_as_a_table(admin_client, url, few_healed, s
         response = admin_client.get(url, {"by": by})
         html = response.content.decode()
         assert re.findall('<canvas role="img" aria-label="(.*?)">', html) == [
-            f"Added {response.context['activity']['span']}: 12,345",
-            f"Removed {response.context['activity']['span']}: 0",
+            f"Added {response.context['activity']['span']}",
+            f"Removed {response.context['activity']['span']}",
         ]
         assert "Nothing recorded yet" not in html, "one of them has numbers"
         ours = html[html.index('<div id="content-main"') :]
