@@ -234,6 +234,11 @@
     if (told.className !== "visually-hidden") return;
     tell(link.id === "nc-refresh" ? `${asOf()} ${sentence()}` : link.textContent);
   });
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== " " || !event.target.matches(".nc-switch")) return;
+    event.preventDefault();
+    event.target.click();
+  });
   const seconds = main().dataset.refresh;
   if (seconds) setInterval(() => refresh(), seconds * 1000);
 })();

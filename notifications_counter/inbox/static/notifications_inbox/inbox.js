@@ -19,7 +19,6 @@
   const LEFT = "notifications-left"; // what to delete in the list
   let hasKeys = true;
   try { hasKeys = localStorage[KEYS] !== "off"; } catch {} // storage may be forbidden
-  const showHint = () => document.getElementById("nc-arrows-keys")?.toggleAttribute("hidden", !hasKeys);
 
   // Deleted rows, and until when a page may still contain them.
   const readSent = () => {
@@ -274,7 +273,6 @@
     if (event.target.id === "nc-has-keys") {
       hasKeys = event.target.checked;
       try { localStorage[KEYS] = hasKeys ? "on" : "off"; } catch {}
-      showHint();
     }
     if (event.target.id === "nc-all") boxesOf(list).forEach((box) => (box.checked = event.target.checked));
     tidy(list);
@@ -289,6 +287,7 @@
     return true;
   };
 
+  let left = ""; // the id of what arrows went on from, to what floats below the list
   document.addEventListener("keydown", (event) => {
     const at = document.activeElement;
     if (event.defaultPrevented || event.composedPath()[0].matches?.(TYPED)) return;
@@ -315,13 +314,16 @@
     const bar = [...list.root.querySelectorAll(BAR)].filter((control) => control.checkVisibility());
     if (event.key in ACROSS && (place >= 0 || bar.includes(at))) {
       const isArrow = event.key.startsWith("Arrow");
-      const line = place < 0 ? bar : isArrow ? [...controls, ...bar] : controls;
+      const back = document.getElementById(left);
+      const own = place >= 0 ? controls : back?.checkVisibility() ? [back] : [];
+      if (place >= 0) left = at.id;
+      const line = isArrow ? [...own, ...bar] : place < 0 ? bar : controls;
       return go(event, line, line.indexOf(at) + (isArrow && at.matches(":dir(rtl)") ? -1 : 1) * ACROSS[event.key]);
     }
     if (event.key in DOWN) {
       const menu = at.closest(".nc-menu") ?? at.popoverTargetElement;
       const items = menu?.matches(".nc-menu:not(.nc-keys):popover-open") ? [...menu.querySelectorAll("a, button")] : null;
-      if (items) return go(event, items, items.indexOf(at) + DOWN[event.key]);
+      if (items) return go(event, items, items.indexOf(at) + DOWN[event.key]) || event.preventDefault();
       if (here < 0 && !list.root.dataset.url) return; // arrows scroll the page
       return go(event, rows.map((row) => controlsOf(row)[place] ?? titleOf(row)), here + DOWN[event.key]);
     }
@@ -395,7 +397,6 @@
       bell.setAttribute("popovertarget", "nc-bell-panel");
     }
   };
-  showHint();
   for (const list of [...document.querySelectorAll(".nc-live")].map(listOf)) {
     tidy(list);
     arrive(list);
