@@ -137,7 +137,7 @@
     const number = list.root.querySelector("#nc-chosen");
     number.textContent = chosen || "";
     const isKeyed = chosen === 1 && list.part.querySelector(".nc-row :focus-visible");
-    const hint = isKeyed ? `. ${list.root.querySelector(".nc-way > span").textContent}` : "";
+    const hint = isKeyed ? `. ${list.root.querySelector("#nc-way").textContent}` : "";
     chosen ? list.tellStatus(number.parentElement.textContent, hint) : list.tellStatus(list.emptiness);
     all.indeterminate = chosen > 0 && !all.checked;
   };
@@ -365,7 +365,7 @@
 
   let isHinted = false;
   document.addEventListener("focusin", ({ target }) => {
-    const way = target.matches(".nc-title:focus-visible") && listOf(target).root.querySelector(".nc-way > span");
+    const way = target.matches(".nc-title:focus-visible") && listOf(target).root.querySelector("#nc-way");
     if (way && !isHinted) listOf(target).tell(way.textContent);
     isHinted ||= way;
     if (target.matches(":is(.nc-kinds, .nc-bulk) :focus-visible")) target.scrollIntoView({ block: "nearest", inline: "center" });
