@@ -777,8 +777,8 @@ def test_a_row_is_one_tab_stop_and_arrows_go_on(open_inbox, alice, toward):
     press(("ArrowDown", f"nc-tick-{new.pk}"), ("Escape", f"nc-more-{new.pk}"))
     page.locator(".nc-bell button").press("Enter")
     expect(page.locator(".nc-bell-panel .nc-row")).to_have_count(4)
-    press(("ArrowDown", f"nc-bell-open-{new.pk}"), ("End", f"nc-bell-mark-{new.pk}"))
-    press(("Tab", f"nc-bell-open-{rows[2].pk}"), ("Tab", f"nc-bell-mark-{rows[2].pk}"))
+    press(("ArrowDown", f"nc-bell-open-{new.pk}"), ("End", f"nc-bell-more-{new.pk}"))
+    press(("Tab", f"nc-bell-open-{rows[2].pk}"), ("Tab", f"nc-bell-open-{rows[1].pk}"))
 
 
 def test_a_button_that_has_the_focus_stays_the_same(open_inbox, alice):
@@ -943,6 +943,19 @@ def test_a_phone_selects_by_a_menu_and_has_no_shortcuts(open_inbox, alice):
     expect(page.locator("#nc-menu").get_by_role("button")).to_have_text(["Delete read notifications"])
     page.goto("/notifications/?show=unread")
     expect(page.locator("#nc-more")).to_be_hidden()
+
+
+def test_a_bell_does_not_move_the_page(open_inbox, alice):
+    """Also if a toast shows, whose news it has."""
+    page = open_inbox(viewport={"width": 900, "height": 600}, path=f"/notifications/{notify(alice, 9)[0].pk}/")
+    page.evaluate("document.body.style.minHeight = '1200px'")
+    Notification.objects.create(user=alice, title="new")
+    toast = page.locator("[data-unread-toast] p")
+    expect(toast).to_be_visible()
+    page.click(".nc-bell button")
+    expect(page.locator(".nc-bell-panel .nc-row")).to_have_count(10)
+    expect(toast).to_be_hidden()
+    assert page.evaluate("scrollY") == 0
 
 
 def test_a_bell_on_a_phone_has_the_menu_of_a_row(open_inbox, alice):

@@ -85,9 +85,9 @@
               display: most > 0,
               border: { display: false },
               grid: { display: false },
-              ticks: { color, font, maxRotation: 0, callback: (value) => axis[value] },
+              ticks: { color, font, maxRotation: 0, align: axis.some((text, i) => text && isAtTheEdge(i)) ? "inner" : "center", callback: (value) => axis[value] },
               afterFit: (scale) => (scale[start === "left" ? "paddingRight" : "paddingLeft"] = 0),
-              afterBuildTicks: (scale) => (scale.ticks = scale.ticks.filter(({ value }) => axis[value] && !isAtTheEdge(value))),
+              afterBuildTicks: (scale) => (scale.ticks = scale.ticks.filter(({ value }) => axis[value])),
             },
             y: {
               display: most > 0,

@@ -336,7 +336,7 @@
       (bulk || rows[here])?.querySelector(mark).click();
     } else if (event.key === "x") {
       rows[here]?.querySelector("[name=selected]")?.click();
-    } else if ((event.key === "#" || event.key === "Backspace") && !list.root.popover) { // a bell has no button for it
+    } else if (event.key === "#" || event.key === "Backspace") {
       (bulk || rows[here])?.querySelector("[data-undo]").click();
     } else if (event.key === "?") {
       document.getElementById("nc-keys")?.togglePopover();

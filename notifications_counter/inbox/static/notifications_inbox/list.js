@@ -17,8 +17,8 @@
   const MOST = 200; // rows, before there are pages
   const HELD = ".nc-body:hover, .nc-body :is(:checked, :focus-visible, :popover-open), .nc-filters:is(:hover, :focus-within)";
   const AIMED = ":is(:hover, :focus-within)"; // of a message
-  // Tab goes to the title of a row and, in a bell, which says nothing of arrows, to its mark; arrows, to the rest.
-  const ARROWED = ".nc-row :is(.nc-lead > input, .nc-mark, .nc-more):not([id^=nc-bell])";
+  // Tab goes to the title of a row; arrows, to the rest.
+  const ARROWED = ".nc-row :is(.nc-lead > input, .nc-mark, .nc-more)";
   const PATIENCE = 20_000; // milliseconds, for a list
   const TROUBLES = new Set(["failed", "offline", "ended"]);
   const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 0]];
