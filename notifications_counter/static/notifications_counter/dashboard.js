@@ -21,7 +21,7 @@
     const axis = JSON.parse(labels);
     const rows = [...charts.nextElementSibling.querySelectorAll("tbody tr")];
     if (start === "left") [axis, rows].forEach((newestFirst) => newestFirst.reverse());
-    const isAtTheEdge = (i) => (start === "left" ? rows.length - i : i) < rows.length / 20; // where a label has no room
+    const isAtTheEdge = (i) => (start === "left" ? rows.length - i : i) < rows.length / 20; // where a label in the middle of its bar has no room
     const times = rows.map((row) => row.cells[0].textContent);
     const [incomplete, late, unrecorded] = ["incomplete", "late", "unrecorded"].map((look) => rows.filter((row) => row.querySelector(`.nc-${look}`)));
     if (incomplete.length > 1) late.push(...incomplete);
