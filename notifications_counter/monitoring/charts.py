@@ -60,7 +60,7 @@ LOOKS = {
 def activity(counter: CounterStatus, precision: Precision) -> dict[str, Any]:
     """Return the activity of a counter, in four round trips: a table, newest slice first, without numbers from before
     the first record; for the charts of its columns the totals by title, the span of time, the labels of the axis as
-    JSON, what to say if all are empty, the separator of thousands, and the legend."""
+    JSON, what to say if all are empty, the net change, the separator of thousands, and the legend."""
     last = int(time.time()) // precision.seconds * precision.seconds
     starts = range(last, last - precision.slots * precision.seconds, -precision.seconds)
     # Slices of a day are days in UTC. West of Greenwich, they would be named after the previous day.
@@ -90,12 +90,15 @@ def activity(counter: CounterStatus, precision: Precision) -> dict[str, Any]:
     legend = [(look, str(text)) for look, text in LOOKS.items() if look in seen]
     if seen.count("incomplete") > 1:
         end = datetime.fromtimestamp(complete_until, tz)
-        legend[0] = "late", _("incomplete since %s") % styled(end, precision.name)
+        legend[0] = "late", _("waiting since %s") % styled(end, precision.name)
+    added, removed = map(sum, columns.values())
+    net = grouped(added - removed) if added < removed else f"+{grouped(added - removed)}"
     is_young, is_empty = "unrecorded" in seen, not any(map(sum, columns.values()))
     return {
         "table": Table([_("Time"), *columns], rows),
         "span": _("since %s") % moment(recorded_since) if is_young else precision.span,
         "nothing": is_empty and (_("Nothing recorded yet") if is_young else _("Nothing in this time")),
+        "net": _("Net change: %s.") % net,
         "totals": {title: grouped(sum(column)) for title, column in columns.items()},
         "labels": json.dumps([label(at, precision) for at in times]),
         "separator": grouped(1000)[1:-3],

@@ -160,7 +160,7 @@ def test_a_flusher_that_was_late_leaves_an_event(admin_client, url, few_healed, 
     response = admin_client.get(url)
     *_, oldest = [time for time, *_ in response.context["activity"]["table"].rows if "incomplete" in time]
     assert oldest.startswith(moment(began))
-    assert legend(response) == [f"incomplete since {moment(began)}", "not recorded"]
+    assert legend(response) == [f"waiting since {moment(began)}", "not recorded"]
     call_command("flush_counters", verbosity=0)
     response = admin_client.get(url)
     assert legend(response)[-2:] == ["stored late", "not recorded"]
@@ -245,6 +245,7 @@ def test_charts_and_the_same_numbers_as_a_table(admin_client, url, few_healed, s
         assert "Nothing recorded yet" not in html, "one of them has numbers"
         ours = html[html.index('<div id="content-main"') :]
         assert not re.search(r"<(style|script)|\s(style|on\w+)=|javascript:", ours), "for a strict CSP"
+        assert "Net change: +12,345." in html
         assert "12,345 0" in said(re.search(r"<details open>.*</details>", html, re.DOTALL)[0])
         activity = response.context["activity"]
         assert len(activity["table"].rows) == len(json.loads(activity["labels"])) == slots
