@@ -287,7 +287,7 @@
     return true;
   };
 
-  let left = ""; // the id of what arrows went on from, to what floats below the list
+  let origin = ""; // the id of what arrows went on from, to what floats below the list
   document.addEventListener("keydown", (event) => {
     const at = document.activeElement;
     if (event.defaultPrevented || event.composedPath()[0].matches?.(TYPED)) return;
@@ -314,9 +314,9 @@
     const bar = [...list.root.querySelectorAll(BAR)].filter((control) => control.checkVisibility());
     if (event.key in ACROSS && (place >= 0 || bar.includes(at))) {
       const isArrow = event.key.startsWith("Arrow");
-      const back = document.getElementById(left);
+      const back = document.getElementById(origin);
       const own = place >= 0 ? controls : back?.checkVisibility() ? [back] : [];
-      if (place >= 0) left = at.id;
+      if (place >= 0) origin = at.id;
       const line = isArrow ? [...own, ...bar] : place < 0 ? bar : controls;
       return go(event, line, line.indexOf(at) + (isArrow && at.matches(":dir(rtl)") ? -1 : 1) * ACROSS[event.key]);
     }
