@@ -98,7 +98,7 @@ def activity(counter: CounterStatus, precision: Precision) -> dict[str, Any]:
         "table": Table([_("Time"), *columns], rows),
         "span": _("since %s") % moment(recorded_since) if is_young else precision.span,
         "nothing": is_empty and (_("Nothing recorded yet") if is_young else _("Nothing in this time")),
-        "net": _("Net change: %s.") % net,
+        "net": net,
         "totals": {title: grouped(sum(column)) for title, column in columns.items()},
         "labels": json.dumps([label(at, precision) for at in times]),
         "separator": grouped(1000)[1:-3],

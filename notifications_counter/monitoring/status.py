@@ -238,9 +238,9 @@ class CounterStatus:
         if self.wrong_age is not None and self.wrong_age < WARNING_SECONDS:
             text = _("Wrong counts were found %(age)s ago, and are right again.") % {"age": duration(self.wrong_age)}
             more = _(
-                "Something changed rows behind Django's back: raw SQL, a trigger, a restored backup. The last events "
-                "of the dashboard say whose, and so does the log (`wrong`). A recount of everyone that finds nothing "
-                "ends this warning."
+                "Rows were changed behind Django's back: raw SQL, a trigger, a restored backup. The dashboard's last "
+                "events and the log (`wrong`) name the owners. A recount of everyone that finds none wrong ends this "
+                "warning."
             )
             yield Problem(self.name, "wrong", text, more)
         is_backlog = self.is_idle and self.age > MAX_AGE_SECONDS  # a problem, which says the same

@@ -207,7 +207,8 @@ def test_without_redis_the_page_says_so(admin_client, url):
     assert told.startswith("Redis cannot be used. Counts are right, but slower. Reads count rows until Redis is back")
     assert "asked again" not in told
     assert set(numbers(response).values()) == {"unread", "rows are counted", "–"}
-    assert "Not without Redis Flush now Recount The charts are back when Redis is." in said(response.text)
+    told_below = "Not without Redis Flush now Recount Charts, events and servers are back when Redis is."
+    assert told_below in said(response.text)
     assert len(re.findall("<button name=.* disabled", response.text)) == 2
     assert told.endswith("Runbook: unreachable")
     assert "<title>Redis has been out of reach since " in response.text
@@ -245,7 +246,7 @@ def test_charts_and_the_same_numbers_as_a_table(admin_client, url, few_healed, s
         assert "Nothing recorded yet" not in html, "one of them has numbers"
         ours = html[html.index('<div id="content-main"') :]
         assert not re.search(r"<(style|script)|\s(style|on\w+)=|javascript:", ours), "for a strict CSP"
-        assert "Net change: +12,345." in html
+        assert "Net change <strong>+12,345</strong>" in html
         assert "12,345 0" in said(re.search(r"<details open>.*</details>", html, re.DOTALL)[0])
         activity = response.context["activity"]
         assert len(activity["table"].rows) == len(json.loads(activity["labels"])) == slots
