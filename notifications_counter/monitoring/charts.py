@@ -92,7 +92,7 @@ def activity(counter: CounterStatus, precision: Precision) -> dict[str, Any]:
         end = datetime.fromtimestamp(complete_until, tz)
         legend[0] = "late", _("waiting since %s") % styled(end, precision.name)
     added, removed = map(sum, columns.values())
-    net = grouped(added - removed) if added < removed else f"+{grouped(added - removed)}"
+    net = f"+{grouped(added - removed)}" if added > removed else grouped(added - removed)
     is_young, is_empty = "unrecorded" in seen, not any(map(sum, columns.values()))
     return {
         "table": Table([_("Time"), *columns], rows),
