@@ -943,6 +943,15 @@ def test_a_phone_selects_by_a_menu_and_has_no_shortcuts(open_inbox, alice):
     expect(page.locator("#nc-menu").get_by_role("button")).to_have_text(["Delete read notifications"])
     page.goto("/notifications/?show=unread")
     expect(page.locator("#nc-more")).to_be_hidden()
+    page.keyboard.press("?")  # a tablet with a keyboard
+    page.get_by_label("Single-key shortcuts").tap()
+    page.keyboard.press("Escape")
+    page.reload()
+    page.tap("#nc-more")
+    page.get_by_role("button", name="Shortcuts").tap()
+    page.get_by_label("Single-key shortcuts").tap()
+    page.keyboard.press("Escape")
+    expect(page.locator("#nc-more")).to_be_hidden()
 
 
 def test_a_bell_does_not_move_the_page(open_inbox, alice):

@@ -131,6 +131,7 @@
     }
     const all = list.root.querySelector("#nc-all");
     if (!all) return list.tellStatus(list.emptiness);
+    Object.assign(list.root.querySelector("#nc-has-keys") ?? {}, { checked: hasKeys });
     const boxes = boxesOf(list);
     const chosen = boxes.filter((box) => box.checked).length;
     all.checked = chosen === boxes.length;
@@ -342,10 +343,6 @@
       document.getElementById("nc-keys")?.togglePopover();
     }
   });
-
-  document.addEventListener("beforetoggle", ({ target }) => {
-    if (target.id === "nc-keys") target.querySelector("#nc-has-keys").checked = hasKeys;
-  }, { capture: true });
 
   // Otherwise it would cover what the keyboard goes to next.
   document.addEventListener("focusout", ({ target, relatedTarget: next }) => {
