@@ -21,5 +21,9 @@ class Readme(MetadataHookInterface):
                 return f"{url}/{view}/v{metadata['version']}/{link[0]}"
 
             text = RELATIVE.sub(absolute, text)
-            metadata["urls"] = {"Repository": url, "Changelog": f"{url}/blob/main/CHANGELOG.md"}
+            metadata["urls"] = {
+                "Repository": url,
+                "Changelog": f"{url}/blob/main/CHANGELOG.md",
+                "Runbook": f"{url}/blob/v{metadata['version']}/docs/howto/runbook.md",  # to which the dashboard leads
+            }
         metadata["readme"] = {"content-type": "text/markdown", "text": text}

@@ -8,6 +8,8 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
+from importlib.metadata import PackageNotFoundError, metadata
 from operator import itemgetter
 from typing import Any
 from urllib.parse import urlencode
@@ -62,6 +64,7 @@ def page(by: str, chosen: str = "") -> dict[str, Any]:
         "choices": [(name, precision.title) for name, precision in PRECISIONS.items()],
         "charts": apps.is_installed("chartkick.django"),  # which brings Chart.js
         "now": moment(time.time(), "H:i:s"),
+        "runbook": runbook(),
         **headline(status),
     }
     with suppress(CounterError):
@@ -123,6 +126,15 @@ def shown(problems: Sequence[Problem]) -> list[Problem]:
         replace(problem, sentence=with_code(unbroken(problem.sentence)), more=with_code(problem.more))
         for problem in merged(problems)
     ]
+
+
+@cache
+def runbook() -> str:
+    """Return the address of the runbook, which only the package of a release knows."""
+    with suppress(PackageNotFoundError):
+        urls = metadata("django-notifications-counter").get_all("Project-URL", [])
+        return dict(url.split(", ") for url in urls).get("Runbook", "")
+    return ""
 
 
 def visible() -> list[LocalCounter[Counter]]:

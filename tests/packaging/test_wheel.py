@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "notifications_counter"
 (VERSION,) = re.findall(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
 URL = "https://example.org/project"
+RUNBOOK = f"{URL}/blob/v{VERSION}/docs/howto/runbook.md"
 CORE = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in PACKAGE.rglob("*.py")]
 CORE = [name for name in CORE if name.split(".")[1] not in ("inbox", "contrib")]
 
@@ -49,10 +50,11 @@ call_command("migrate", verbosity=0)
 call_command("check", fail_level="WARNING")
 user = get_user_model().objects.create_superuser("reader")
 Notification.objects.create(user=user, title="first")
-call_command("flush_counters")
-assert UserNotificationsCount.objects.get(user=user).unread_count == 1 == unread.count(user)
 client = Client()
 client.force_login(user)
+assert 'href="' + RUNBOOK in client.get("/admin/notifications_counter/dashboard/").content.decode()
+call_command("flush_counters")
+assert UserNotificationsCount.objects.get(user=user).unread_count == 1 == unread.count(user)
 for page in ("", "notification/", "usernotificationscount/", "dashboard/"):
     assert client.get(f"/admin/notifications_counter/{page}").status_code == 200, page
 assert not [name for name in sys.modules if name.startswith("notifications_counter.inbox")]
@@ -95,6 +97,8 @@ def test_the_core_of_the_wheel_works_without_the_source_and_the_inbox(wheel: Pat
         subprocess.run([sys.executable, "-m", "django", "startproject", "mysite", "."], check=True, **options)
         with (tmp_path / "mysite" / "settings.py").open("a") as settings:
             settings.write(SETTINGS.replace("REDIS_URL", redis.url))
-        (tmp_path / "run.py").write_text(SITE.replace("PREFIX", repr(prefix)).replace("MODULES", repr(CORE)))
+        values = {"PREFIX": repr(prefix), "MODULES": repr(CORE), "RUNBOOK": repr(RUNBOOK)}
+        site = re.sub("|".join(values), lambda name: values[name[0]], SITE)
+        (tmp_path / "run.py").write_text(site)
         run = subprocess.run([sys.executable, "run.py"], **options)
     assert run.returncode == 0, run.stdout + run.stderr
