@@ -221,7 +221,7 @@ def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, status
         _("Flush now"): _("Stores what waits for the flusher"),
         _("Recount"): _("Compares every count with its rows, and mends wrong ones"),
     }
-    return Table([_("Counter"), *words], rows, numbers=2, words=words | buttons, stacks=True)
+    return Table([_("Counter"), *words], rows, numbers=3, words=words | buttons, name="counters")
 
 
 def counter_columns() -> dict[str, tuple[str, str]]:
@@ -264,7 +264,7 @@ def marks_of(counter: CounterStatus, problems: set[str], warnings: set[str]) -> 
 def state_of(counter: CounterStatus, problems: set[str], warnings: set[str]) -> str:
     """Return the state of a counter in a few words."""
     if counter.error:
-        return _("rows are counted") if redis_outage() else _("unknown")
+        return _("Redis unreachable") if redis_outage() else _("unknown")
     if counter.phase == Phase.WALKING:
         return _("walking, up to owner %s") % counter.walked_to
     if counter.off_since:
@@ -305,7 +305,7 @@ def server_table(servers: Sequence[Mapping[str, Any]]) -> Table:
             ]
         )
     words = {_("Memory policy"): _("What Redis does when its memory is full. With noeviction, it deletes nothing.")}
-    return Table(titles, rows, numbers=2, words=words, stacks=True)
+    return Table(titles, rows, numbers=len(titles), words=words, name="servers")
 
 
 def event_table(trouble: Trouble | None) -> Table:
@@ -330,7 +330,7 @@ def event_table(trouble: Trouble | None) -> Table:
         ]
         for (when, level, sentence), names in counters.items()
     ]
-    return Table([_("Time"), _("Event"), _("Counter")], rows[:MAX_EVENTS_SHOWN], numbers=3, stacks=True)
+    return Table([_("Time"), _("Event"), _("Counter")], rows[:MAX_EVENTS_SHOWN], numbers=3, name="events")
 
 
 def sentence_of(event: Event) -> str:

@@ -206,7 +206,7 @@ def test_without_redis_the_page_says_so(admin_client, url):
     assert health(response).startswith("Redis has been out of reach since ")
     assert told.startswith("Redis cannot be used. Counts are right, but slower. Reads count rows until Redis is back")
     assert "asked again" not in told
-    assert set(numbers(response).values()) == {"unread", "rows are counted", "–"}
+    assert set(numbers(response).values()) == {"unread", "Redis unreachable", "–"}
     told_below = "Not without Redis Flush now Recount Charts, events and servers are back when Redis is."
     assert told_below in said(response.text)
     assert len(re.findall("<button name=.* disabled", response.text)) == 2
