@@ -221,7 +221,7 @@ def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, status
         _("Flush now"): _("Stores what waits for the flusher"),
         _("Recount"): _("Compares every count with its rows, and mends wrong ones"),
     }
-    return Table([_("Counter"), *words], rows, numbers=3, words=words | buttons, name="counters")
+    return Table([_("Counter"), *words], rows, words=words | buttons, name="counters")
 
 
 def counter_columns() -> dict[str, tuple[str, str]]:
@@ -305,7 +305,7 @@ def server_table(servers: Sequence[Mapping[str, Any]]) -> Table:
             ]
         )
     words = {_("Memory policy"): _("What Redis does when its memory is full. With noeviction, it deletes nothing.")}
-    return Table(titles, rows, numbers=len(titles), words=words, name="servers")
+    return Table(titles, rows, words=words, name="servers")
 
 
 def event_table(trouble: Trouble | None) -> Table:
@@ -330,7 +330,7 @@ def event_table(trouble: Trouble | None) -> Table:
         ]
         for (when, level, sentence), names in counters.items()
     ]
-    return Table([_("Time"), _("Event"), _("Counter")], rows[:MAX_EVENTS_SHOWN], numbers=3, name="events")
+    return Table([_("Time"), _("Event"), _("Counter")], rows[:MAX_EVENTS_SHOWN], name="events")
 
 
 def sentence_of(event: Event) -> str:

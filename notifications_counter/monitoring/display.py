@@ -74,12 +74,11 @@ def odd(text: str, level: str = "warned") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table for a template. The columns from index ``numbers`` on are numbers. ``words`` explains some titles.
-    On a phone, a row of a table that has a ``name`` is a block, in which each cell has its title."""
+    """A table for a template. ``words`` explains some titles. On a phone, a row of a table that has a ``name`` is a
+    block, in which each cell has its title."""
 
     titles: list[str]
     rows: list[list[str]]
-    numbers: int = 1
     words: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
 

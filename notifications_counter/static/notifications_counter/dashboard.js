@@ -21,7 +21,7 @@
     const axis = JSON.parse(labels);
     const rows = [...charts.nextElementSibling.querySelectorAll("tbody tr")];
     if (start === "left") [axis, rows].forEach((newestFirst) => newestFirst.reverse());
-    const isAtTheEdge = (i) => (start === "left" ? rows.length - i : i) < rows.length / 20; // where a label in the middle of its bar has no room
+    const isAtTheEdge = (i) => (start === "left" ? rows.length - i : i) < rows.length / 15; // where a label in the middle of its bar has no room
     const times = rows.map((row) => row.cells[0].textContent);
     const [incomplete, late, unrecorded] = ["incomplete", "late", "unrecorded"].map((look) => rows.filter((row) => row.querySelector(`.nc-${look}`)));
     if (incomplete.length > 1) late.push(...incomplete);
@@ -85,9 +85,9 @@
               display: most > 0,
               border: { display: false },
               grid: { display: false },
-              ticks: { color, font, maxRotation: 0, align: axis.some((text, i) => text && isAtTheEdge(i)) ? "inner" : "center", callback: (value) => axis[value] },
+              ticks: { color, font, maxRotation: 0, callback: (value) => axis[value] },
               afterFit: (scale) => (scale[start === "left" ? "paddingRight" : "paddingLeft"] = 0),
-              afterBuildTicks: (scale) => (scale.ticks = scale.ticks.filter(({ value }) => axis[value])),
+              afterBuildTicks: (scale) => (scale.ticks = scale.ticks.filter(({ value }) => axis[value] && !isAtTheEdge(value))),
             },
             y: {
               display: most > 0,
