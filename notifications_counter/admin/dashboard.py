@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..databases.isolation import outside_transactions
 from ..models import Dashboard
-from ..monitoring import dashboard
+from ..monitoring.dashboard import BUTTONS, page, visible
 from ..places import at
 from .base import ACTION_SECONDS, MaintenanceAdmin, flush, recount
 
@@ -37,12 +37,12 @@ class DashboardAdmin(MaintenanceAdmin):
             return self.act(request, may)
         context = {
             **self.admin_site.each_context(request),
-            **dashboard.page(request.GET.get("by", ""), request.GET.get("counter", "")),
+            **page(request.GET.get("by", ""), request.GET.get("counter", "")),
             "title": _("Dashboard"),
             "opts": self.opts,
             "crumbs_are_listed": django.VERSION >= (6, 1),
             "refresh": "refresh" in request.GET,
-            "may": [button for button, is_allowed in may.items() if is_allowed],
+            "may": [button for button in BUTTONS if may[button.name]],
             **(extra_context or {}),
         }
         return TemplateResponse(request, "admin/notifications_counter/dashboard/change_list.html", context)
@@ -50,7 +50,7 @@ class DashboardAdmin(MaintenanceAdmin):
     def act(self, request: HttpRequest, may: dict[str, bool]) -> HttpResponse:
         """Flush or recount counters that the user may see, and show the page again, with messages."""
         button, work = ("flush", flush) if "flush" in request.POST else ("recount", recount)
-        found = [local for local in dashboard.visible() if local.name in request.POST.getlist("counter")]
+        found = [local for local in visible() if local.name in request.POST.getlist("counter")]
         if not found:
             return HttpResponseBadRequest()
         if not may[button]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, metadata
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from django.apps import apps
@@ -20,7 +20,7 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.html import conditional_escape, escape, format_html, format_html_join
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
-from django.utils.translation import pgettext
+from django.utils.translation import gettext_lazy, pgettext
 
 from ..conf import options
 from ..counters import Counter, all_counters, counter_named
@@ -88,6 +88,24 @@ GRAVEST = {"off", "unreachable"}
 
 WANTED = {"off"}
 """The kinds of problems that are no failure: somebody has chosen so."""
+
+
+class Button(NamedTuple):
+    """A button of the page: the ``name`` of what it does, its ``title``, and a ``help`` text."""
+
+    name: str
+    title: object
+    help: object
+
+
+BUTTONS = (
+    Button("flush", gettext_lazy("Flush now"), gettext_lazy("Stores what waits for the flusher")),
+    Button(
+        "recount",
+        gettext_lazy("Recount"),
+        gettext_lazy("Compares every count with its rows, and mends wrong ones"),
+    ),
+)
 
 REMEDIES = {"backlog": "flush", "wrong": "recount"}
 """The buttons that may end a problem or a warning, by its kind."""
@@ -217,10 +235,7 @@ def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, status
         )
     words = {_("State"): _("Whether the counter has a problem, or a warning, which is told above.")}
     words |= dict(columns.values())
-    buttons = {
-        _("Flush now"): _("Stores what waits for the flusher"),
-        _("Recount"): _("Compares every count with its rows, and mends wrong ones"),
-    }
+    buttons = {str(button.title): str(button.help) for button in BUTTONS}
     return Table([_("Counter"), *words], rows, words=words | buttons, name="counters")
 
 
