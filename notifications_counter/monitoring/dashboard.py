@@ -99,11 +99,11 @@ class Button(NamedTuple):
 
 
 BUTTONS = (
-    Button("flush", gettext_lazy("Flush now"), gettext_lazy("Stores what waits for the flusher")),
+    Button("flush", gettext_lazy("Flush now"), gettext_lazy("Stores what waits for the flusher.")),
     Button(
         "recount",
         gettext_lazy("Recount"),
-        gettext_lazy("Compares every count with its rows, and mends wrong ones"),
+        gettext_lazy("Compares every count with its rows, and mends wrong ones."),
     ),
 )
 
@@ -203,7 +203,7 @@ GUILTY = {
 """The cells of a counter that a problem is about, by its kind."""
 
 
-FOLDED = "wrong", "age", "overdue", "skipped"
+FOLDED = "age", "overdue", "wrong", "skipped"
 """The columns that are shown only if they say something of a counter."""
 
 
@@ -248,10 +248,6 @@ def counter_columns() -> dict[str, tuple[str, str]]:
     in_flight %= {"age": duration(options.MAX_TRANSACTION_AGE), "limit": MAX_OVERDUE}
     return {
         "last_run": (_("Flusher ran"), _("When the flusher last worked for the counter.")),
-        "wrong": (
-            _("Wrong counts"),
-            _("The flusher compares every count with its rows, again and again, and puts what is wrong in doubt."),
-        ),
         "waiting": (
             pgettext("changes", "Waiting"),
             _("Owners whose changes wait for the flusher, which writes them to the database. Badges include these."),
@@ -261,6 +257,10 @@ def counter_columns() -> dict[str, tuple[str, str]]:
             _("For how long the oldest of these, or other work of the flusher, has waited."),
         ),
         "overdue": (_("In flight"), in_flight),
+        "wrong": (
+            _("Wrong counts"),
+            _("The flusher compares every count with its rows, again and again, and puts what is wrong in doubt."),
+        ),
         "skipped": (
             _("Skipped"),
             _("How often a count could not be stored: something else wrote it, or a sum is too large for its column."),
@@ -294,10 +294,10 @@ def cells_of(counter: CounterStatus) -> dict[str, str]:
     in_flight, overdue = grouped(counter.in_flight), _("%s overdue") % grouped(counter.overdue)
     cells = {
         "last_run": _("unknown") if counter.last_run is None else ago(counter.last_run),
-        "wrong": grouped(counter.wrong),
         "waiting": grouped(counter.waiting),
         "age": duration(counter.age) if counter.age else "–",
         "overdue": format_html("{} ({})", in_flight, overdue) if counter.overdue else in_flight,
+        "wrong": grouped(counter.wrong),
         "skipped": grouped(counter.skipped),
     }
     return dict.fromkeys(cells, "–") if counter.error else cells
