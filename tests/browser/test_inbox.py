@@ -266,6 +266,9 @@ def test_a_bell(open_inbox, alice):
     expect(panel).to_be_hidden()
     expect(bell).to_be_focused()
     bell.click()
+    panel.locator(".nc-icon").last.click(force=True)  # what opens the row lies over it
+    expect(page).to_have_url(re.compile(rf"/notifications/{rows[3].pk}/"))
+    bell.click()
     panel.get_by_role("link", name="See all").click()
     expect(page).to_have_url("/notifications/")
 
@@ -904,6 +907,19 @@ def test_arrows_lead_from_a_row_to_what_the_selection_can_do(open_inbox, alice):
 
 
 @pytest.mark.usefixtures("with_kinds")
+def test_a_dialog_keeps_the_focus_if_what_opened_it_is_gone(open_inbox, alice):
+    notify(alice, 2)
+    page = open_inbox()
+    page.locator(".nc-kinds a").last.focus()
+    page.keyboard.press("?")
+    Notification.objects.create(user=alice, title="new", kind="order")
+    expect(page.locator(".nc-row")).to_have_count(3)
+    page.keyboard.press("Escape")
+    expect(page.locator("#nc-keys")).to_be_hidden()
+    expect(page.locator(":focus")).to_have_count(1)
+
+
+@pytest.mark.usefixtures("with_kinds")
 def test_nothing_moves_when_numbers_or_the_choice_change(open_inbox, alice):
     def places(*parts: str) -> list[list[float]]:
         script = "all => all.map(part => { const { x, y } = part.getBoundingClientRect(); return [x, y]; })"
@@ -952,6 +968,7 @@ def test_a_phone_selects_by_a_menu_and_has_no_shortcuts(open_inbox, alice):
     page.get_by_label("Single-key shortcuts").tap()
     page.keyboard.press("Escape")
     expect(page.locator("#nc-more")).to_be_hidden()
+    expect(page.locator(":focus")).to_have_count(1)
 
 
 def test_a_bell_does_not_move_the_page(open_inbox, alice):

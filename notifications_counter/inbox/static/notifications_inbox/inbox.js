@@ -352,12 +352,15 @@
     }
   });
 
-  // The menu from which the shortcuts were opened closes with them, and gives the focus back to its button.
+  // The menu from which the shortcuts were opened closes with them, and gives the focus back to its button. What had it
+  // may be gone: a tablet has no such menu once shortcuts are on.
   document.addEventListener("toggle", ({ target, newState }) => {
-    const menu = target.id === "nc-keys" && newState === "closed" && document.querySelector("#nc-menu:popover-open");
-    if (!menu) return;
-    menu.hidePopover();
-    document.getElementById("nc-more").focus();
+    if (target.id !== "nc-keys" || newState !== "closed") return;
+    const menu = document.querySelector("#nc-menu:popover-open");
+    menu?.hidePopover();
+    if (menu) document.getElementById("nc-more").focus();
+    const at = document.activeElement; // what is hidden keeps the focus for a moment
+    if (at === document.body || target.contains(at)) listOf(target).focus({ preventScroll: true });
   }, { capture: true });
 
   let isHinted = false;
