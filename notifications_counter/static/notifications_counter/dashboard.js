@@ -33,18 +33,22 @@
     const shade = ({ ctx, chartArea: { left, right, top, bottom } }) => {
       const edges = rows.map((_, i) => Math.round(left + ((right - left) * i) / rows.length)).concat(right);
       rows.forEach((row, i) => {
-        ctx.fillStyle = late.includes(row) ? band : !most || unrecorded.includes(row) ? gap : "transparent";
+        ctx.fillStyle = late.includes(row) ? band : unrecorded.includes(row) ? gap : "transparent";
         ctx.fillRect(edges[i], top, edges[i + 1] - edges[i], bottom - top);
       });
     };
     // Bars begin and end at whole pixels, so that all gaps are alike.
     const snap = (chart) => {
-      const ratio = chart.currentDevicePixelRatio;
-      const whole = (length) => Math.round(length * ratio) / ratio;
-      for (const bar of chart.getDatasetMeta(0).data) {
-        const width = Math.max(1 / ratio, whole(bar.width));
-        Object.assign(bar, { width, x: whole(bar.x - width / 2) + width / 2 });
-      }
+      const { left, right } = chart.chartArea;
+      const pixel = 1 / chart.currentDevicePixelRatio;
+      const whole = (length) => Math.max(1, Math.round(length / pixel)) * pixel;
+      const step = (right - left) / rows.length;
+      const space = whole(step / 5);
+      chart.getDatasetMeta(0).data.forEach((bar, i) => {
+        const [from, to] = [i, i + 1].map((edge) => whole(left + edge * step));
+        const width = Math.max(pixel, to - from - space);
+        Object.assign(bar, { width, x: from + width / 2 });
+      });
     };
     // A pointer at one chart points at the same time of the others.
     const copy = (chart, { changed, replay }) => {
@@ -82,7 +86,6 @@
           interaction: { mode: "index", intersect: false },
           scales: {
             x: {
-              display: most > 0,
               border: { display: false },
               grid: { display: false },
               ticks: { color, font, maxRotation: 0, callback: (value) => axis[value] },
@@ -90,7 +93,6 @@
               afterBuildTicks: (scale) => (scale.ticks = scale.ticks.filter(({ value }) => axis[value] && !isAtTheEdge(value))),
             },
             y: {
-              display: most > 0,
               position: start,
               beginAtZero: true,
               suggestedMax: Math.max(4, own && most > 4 * own ? own : most), // so that charts can be compared
