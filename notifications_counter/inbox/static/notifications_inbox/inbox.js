@@ -131,14 +131,13 @@
     }
     const all = list.root.querySelector("#nc-all");
     if (!all) return list.tellStatus(list.emptiness);
-    Object.assign(list.root.querySelector("#nc-has-keys") ?? {}, { checked: hasKeys });
     const boxes = boxesOf(list);
     const chosen = boxes.filter((box) => box.checked).length;
     all.checked = chosen === boxes.length;
     const number = list.root.querySelector("#nc-chosen");
     number.textContent = chosen || "";
     const isKeyed = chosen === 1 && list.part.querySelector(".nc-row :focus-visible");
-    const hint = isKeyed ? `. ${list.root.querySelector("#nc-way").textContent}` : "";
+    const hint = isKeyed ? `. ${words("keyed").way}` : "";
     chosen ? list.tellStatus(number.parentElement.textContent, hint) : list.tellStatus(list.emptiness);
     all.indeterminate = chosen > 0 && !all.checked;
   };
@@ -303,6 +302,7 @@
       return at.click(); // closes, and gives the focus back
     }
     if (!list || event.ctrlKey || event.metaKey || event.altKey) return;
+    list.root.classList.add("nc-keyed");
     const rows = rowsOf(list);
     const bulk = rows.some((row) => row.querySelector(":checked")) && list.root.querySelector(".nc-bulk");
     if (event.key === "Escape" && !document.querySelector(".nc-menu:popover-open")) {
@@ -352,22 +352,27 @@
     }
   });
 
-  // The menu from which the shortcuts were opened closes with them, and gives the focus back to its button. What had it
-  // may be gone: a tablet has no such menu once shortcuts are on.
+  document.addEventListener("beforetoggle", ({ target, newState }) => {
+    if (target.id === "nc-keys") target.querySelector("#nc-has-keys").checked = hasKeys;
+    // A menu gives the focus back to its button. Browsers see to that only if it is in no other popover.
+    else if (newState === "closed" && target.matches(".nc-menu:focus-within")) target.previousElementSibling.focus();
+  }, { capture: true });
+
+  // The menu from which the shortcuts were opened closes with them. What had the focus may have been replaced.
   document.addEventListener("toggle", ({ target, newState }) => {
     if (target.id !== "nc-keys" || newState !== "closed") return;
     const menu = document.querySelector("#nc-menu:popover-open");
     menu?.hidePopover();
-    if (menu) document.getElementById("nc-more").focus();
+    menu?.previousElementSibling.focus();
     const at = document.activeElement; // what is hidden keeps the focus for a moment
     if (at === document.body || target.contains(at)) listOf(target).focus({ preventScroll: true });
   }, { capture: true });
 
   let isHinted = false;
   document.addEventListener("focusin", ({ target }) => {
-    const way = target.matches(".nc-title:focus-visible") && listOf(target).root.querySelector("#nc-way");
-    if (way && !isHinted) listOf(target).tell(way.textContent);
-    isHinted ||= way;
+    const isKeyed = target.matches(".nc-title:focus-visible");
+    if (isKeyed && !isHinted) listOf(target).tell(words("keyed").way);
+    isHinted ||= isKeyed;
     if (target.matches(":is(.nc-kinds, .nc-bulk) :focus-visible")) target.scrollIntoView({ block: "nearest", inline: "center" });
     const keys = document.querySelector("#nc-keys:popover-open");
     if (keys && !keys.contains(target)) keys.hidePopover();
