@@ -35,6 +35,9 @@
       rows.forEach((row, i) => {
         ctx.fillStyle = late.includes(row) ? band : unrecorded.includes(row) ? gap : "transparent";
         ctx.fillRect(edges[i], top, edges[i + 1] - edges[i], bottom - top);
+        if (!late.includes(row) || late.includes(rows[i - 1])) return;
+        ctx.fillStyle = color; // the edge of a pale band
+        ctx.fillRect(edges[i], top, 1, bottom - top);
       });
     };
     // Bars begin and end at whole pixels, so that all gaps are alike.
