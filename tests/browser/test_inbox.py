@@ -751,6 +751,7 @@ def test_a_message_on_a_new_page_is_read_out(open_inbox, alice):
     page = open_inbox(path=f"/notifications/{notify(alice, 1)[0].pk}/")
     page.get_by_role("button", name="Mark as read").click()
     focused(page, ".nc-messages")
+    expect(page.get_by_role("button", name="Mark as unread")).to_be_visible()
 
 
 @pytest.mark.parametrize("toward", ["ltr", "rtl"])
@@ -1003,6 +1004,10 @@ def test_a_bell_on_a_phone_has_the_menu_of_a_row(open_inbox, alice):
     page.tap(f"#nc-bell-more-{row.pk}")
     page.tap(f"#nc-bell-mark-item-{row.pk}")
     has(page, "read", "unread")
+    expect(page.locator("main")).to_have_attribute("inert", "")  # screen readers stay in the sheet
+    page.keyboard.press("Escape")
+    expect(page.locator("main")).not_to_have_attribute("inert", "")
+    focused(page, ".nc-bell button")
 
 
 def test_a_day_has_times_and_a_bell_says_how_long_ago(open_inbox, alice):

@@ -388,6 +388,12 @@
     if (!bells.length) return;
     if (!document.getElementById("nc-bell-panel")) {
       const panel = document.querySelector('template[data-state="panel"]').content.cloneNode(true).firstElementChild;
+      let behind = []; // a sheet on a phone
+      panel.addEventListener("beforetoggle", ({ newState }) => {
+        const isSheet = newState === "open" && matchMedia("(max-width: 40rem)").matches;
+        if (isSheet) behind = [...document.body.children].filter((part) => part !== panel && !part.inert);
+        for (const part of behind) part.inert = isSheet;
+      });
       panel.addEventListener("toggle", () => {
         panel.style.minBlockSize = "";
         listOf(panel).refresh(); // if it is open
