@@ -203,7 +203,7 @@ GUILTY = {
 """The cells of a counter that a problem is about, by its kind."""
 
 
-FOLDED = "age", "overdue", "wrong", "skipped"
+FOLDED = "overdue", "wrong", "skipped"
 """The columns that are shown only if they say something of a counter."""
 
 
@@ -217,7 +217,7 @@ def counter_table(counters: Sequence[CounterStatus], by: str, shown: str, status
     for counter, texts in zip(counters, cells, strict=True):
         kinds = {problem.kind for problem in status.problems if problem.counter == counter.name}
         looks = {warning.kind for warning in status.warnings if warning.counter == counter.name}
-        marks = marks_of(counter, kinds, looks)
+        marks = {name: mark for name, mark in marks_of(counter, kinds, looks).items() if texts[name] != "–"}
         level, state = level_of(kinds, bool(looks)), state_of(counter, kinds, looks)
         link = format_html(
             '<a href="?{}#nc-counter"{}>{}</a>',
