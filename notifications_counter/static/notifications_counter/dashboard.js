@@ -44,9 +44,9 @@
     const snap = (chart) => {
       const { left, right } = chart.chartArea;
       const pixel = 1 / chart.currentDevicePixelRatio;
-      const whole = (length) => Math.max(1, Math.round(length / pixel)) * pixel;
+      const whole = (length) => Math.round(length / pixel) * pixel;
       const step = (right - left) / rows.length;
-      const space = whole(step / 5);
+      const space = Math.max(pixel, whole(step / 5));
       chart.getDatasetMeta(0).data.forEach((bar, i) => {
         const [from, to] = [i, i + 1].map((edge) => whole(left + edge * step));
         const width = Math.max(pixel, to - from - space);
@@ -83,8 +83,6 @@
           animation: false,
           layout: { padding: { top: 8 } }, // also without labels
           maintainAspectRatio: false,
-          barPercentage: 0.8,
-          categoryPercentage: 1,
           minBarLength: 1, // so that small numbers are visible
           interaction: { mode: "index", intersect: false },
           scales: {

@@ -388,7 +388,7 @@
     if (!bells.length) return;
     if (!document.getElementById("nc-bell-panel")) {
       const panel = document.querySelector('template[data-state="panel"]').content.cloneNode(true).firstElementChild;
-      let behind = []; // a sheet on a phone
+      let behind = []; // what a sheet on a phone dims
       panel.addEventListener("beforetoggle", ({ newState }) => {
         const isSheet = newState === "open" && matchMedia("(max-width: 40rem)").matches;
         if (isSheet) behind = [...document.body.children].filter((part) => part !== panel && !part.inert);
